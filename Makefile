@@ -1,0 +1,63 @@
+# Every way to run, test and build this project. `make` alone lists the targets.
+# Needed: make and Python >= 3.11; `make test-system` installs what else it needs with apt-get.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help install run demo test test-system tools check lint format build lock clean
+
+help: ## print the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+install: $(INSTALLED) ## put the locked packages and this project into .venv
+
+run: install ## serve on 127.0.0.1:8787
+	@$(BIN)/reservation-service serve --host 127.0.0.1 --port 8787
+
+demo: install ## kill a server, let a deadline pass, start it again: what must hold, holds
+	@$(BIN)/reservation-service demo
+
+test: install ## the tests that need Python alone
+	$(BIN)/pytest -m "not system"
+
+test-system: install tools ## the tests with real processes, other users and system tools
+	$(BIN)/pytest -m system
+
+check: lint test test-system ## everything a change must pass
+
+lint: install ## style, format, types, dependencies
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/deptry .
+
+format: install ## let ruff repair what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+build: install ## the wheel, in dist/
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+lock: ## write the locks anew; LOCK_FLAGS=--upgrade for newer versions
+	PYTHON=$(PYTHON) scripts/lock $(LOCK_FLAGS)
+
+clean: ## remove what the other targets made
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+tools:
+	@tests/system/install-tools
+
+$(INSTALLED): pyproject.toml requirements-dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' \
+	    || { echo "$(PYTHON) lacks venv, on Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
