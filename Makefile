@@ -40,7 +40,7 @@ format: install ## let ruff repair what it can
 	$(BIN)/ruff format
 
 build: install ## the wheel, in dist/
-	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 lock: ## write the locks anew; LOCK_FLAGS=--upgrade for newer versions
 	PYTHON=$(PYTHON) scripts/lock $(LOCK_FLAGS)
@@ -53,11 +53,15 @@ tools:
 	@tests/system/install-tools
 
 $(INSTALLED): pyproject.toml requirements-dev.lock
+	@$(BIN)/python -c 'import pip' 2>/dev/null || $(MAKE) --no-print-directory .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: .venv
+.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..." >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' \
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
 	    || { echo "$(PYTHON) lacks venv, on Debian: apt-get install python3-venv" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
-	@touch $@
+	$(PYTHON) -m venv --clear .venv
