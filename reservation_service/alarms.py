@@ -1,0 +1,231 @@
+"""The alarm clock: wake, claim, dispatch, settle.
+
+The table decides what is due; the waker only says when to look. Every due alarm is claimed in a
+transaction that counts its attempt, and dispatched at least once to its actor. The effect itself
+moves the slot; only an attempt that did not is settled, with a delay that grows and never ends.
+There is no barrier: a slow or failing alarm delays nobody but itself. When the store cannot
+commit, nobody is to blame: everything pauses and goes on once it can.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from reservation_service.actor import ReservationNamespace
+from reservation_service.clock import Clock
+from reservation_service.errors import ServiceError, StorageTrouble
+from reservation_service.reservation import Outcome
+from reservation_service.retry import RetryPolicy
+from reservation_service.store import Claim, Claimed, Retry, Store
+
+Observe = Callable[..., None]
+
+_DRAIN_S = 1.0
+"""How long a stop waits for attempts at work; what is cut short runs again after the restart."""
+
+
+class Waker(Protocol):
+    """Says when to look into the table again; it may be early or late, but never for long."""
+
+    def arm(self, at_ms: int) -> None:
+        """Wake at `at_ms` of service time, unless it is to wake earlier anyway."""
+
+    async def wait(self) -> None:
+        """Return at the armed time, or after a second at the latest; it is disarmed then."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmLimits:
+    """Bounds of the dispatcher; times in milliseconds, the attempt's shorter than the lease."""
+
+    lease_ms: int
+    attempt_timeout_ms: int
+    claim_max: int
+    in_flight_max: int
+    stuck_after: int
+
+
+class AlarmClock:
+    """Dispatches due alarms while `run` is running; `expect` tells it of every commit."""
+
+    def __init__(  # noqa: PLR0913 - the composition root hands in each port once
+        self,
+        store: Store,
+        namespace: ReservationNamespace,
+        waker: Waker,
+        clock: Clock,
+        *,
+        policy: RetryPolicy,
+        limits: AlarmLimits,
+        observe: Observe,
+    ) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._waker = waker
+        self._clock = clock
+        self._policy = policy
+        self._limits = limits
+        self._observe = observe
+        self._next_due_at: int | None = None
+        self._running: dict[str, tuple[Claimed, asyncio.Task[None]]] = {}
+        self._room = asyncio.Event()
+        self._pause = _Pause(observe)
+
+    def expect(self, next_due_at: int | None) -> None:
+        """A commit went through, and this is the head of the due index now (epoch ms)."""
+        self._next_due_at = next_due_at
+        self._pause.end()
+        if next_due_at is not None:
+            self._waker.arm(next_due_at)
+
+    async def run(self) -> None:
+        """Look, dispatch, wait, until cancelled; then the attempts at work get a moment to end."""
+        try:
+            while True:
+                await self._dispatch_due()
+                await self._waker.wait()
+                self._pause.try_again()
+        finally:
+            await self._drain()
+
+    async def _dispatch_due(self) -> None:
+        """Claim until nothing is due, as far as there is room for attempts in flight."""
+        while True:
+            limit = await self._wait_for_room()
+            claim = Claim(limit, self._limits.lease_ms, self._outlived_leases())
+            try:
+                claimed = await self._store.claim(claim)
+            except StorageTrouble as trouble:
+                self._pause.begin(trouble)
+                return
+            for one in claimed:
+                self._running[one.id] = one, asyncio.create_task(self._attempt(one))
+            if len(claimed) < limit:
+                return
+
+    async def _wait_for_room(self) -> int:
+        while (room := self._limits.in_flight_max - len(self._running)) <= 0:
+            self._room.clear()
+            await self._room.wait()
+        return min(room, self._limits.claim_max)
+
+    def _outlived_leases(self) -> list[str]:
+        """IDs whose attempt is still at work here although its lease is over."""
+        over = self._clock.now() - self._limits.lease_ms
+        return [
+            one.id
+            for one, _ in itertools.takewhile(
+                lambda running: running[0].claimed_at <= over, self._running.values()
+            )
+        ]
+
+    async def _attempt(self, claimed: Claimed) -> None:
+        try:
+            if not await self._dispatch(claimed):
+                await self._settle(claimed)
+        except ServiceError as error:
+            if not error.fatal:
+                self._observe("settle-failed", reservation_id=claimed.id, error=str(error))
+        finally:
+            del self._running[claimed.id]
+            self._room.set()
+
+    async def _dispatch(self, claimed: Claimed) -> bool:
+        """One attempt; True when the slot is no longer this claim's."""
+        try:
+            outcome = await self._ring(claimed)
+        except TimeoutError:
+            self._report(claimed, "timed-out")
+            return False
+        except Exception as error:  # whatever a handler raises is a failed attempt
+            if isinstance(error, ServiceError) and error.fatal:
+                raise
+            self._report(claimed, "failed", error=str(error.__cause__ or error))
+            return False
+        self._report(claimed, "ok" if outcome.changed else "nothing-due")
+        return outcome.changed or not outcome.reservation.alarm_running
+
+    async def _ring(self, claimed: Claimed) -> Outcome:
+        actor = self._namespace.get_by_name(claimed.id)
+        while True:
+            try:
+                async with asyncio.timeout(self._limits.attempt_timeout_ms / 1000):
+                    return await actor.alarm(claimed.info)
+            except StorageTrouble as trouble:
+                await self._pause.wait_out(trouble)
+
+    async def _settle(self, claimed: Claimed) -> None:
+        """Plan the next attempt; a claim that no longer stands is left alone by the store."""
+        failures = claimed.reservation.alarm_attempts
+        retry = Retry(
+            id=claimed.id,
+            claim=claimed.claim,
+            delay_ms=self._policy.delay_ms(failures),
+            seen=claimed.claimed_at,
+            record=failures <= self._limits.stuck_after,
+        )
+        while True:
+            try:
+                await self._store.settle(retry)
+                break
+            except StorageTrouble as trouble:
+                await self._pause.wait_out(trouble)
+        if failures == self._limits.stuck_after:
+            self._observe("alarm-stuck", reservation_id=claimed.id, failures=failures)
+
+    def _report(self, claimed: Claimed, outcome: str, **fields: str) -> None:
+        self._observe(
+            "reservation-alarm",
+            reservation_id=claimed.id,
+            is_retry=claimed.info.is_retry,
+            retry_count=claimed.info.retry_count,
+            outcome=outcome,
+            lateness_ms=self._clock.now() - claimed.info.scheduled_time,
+            **fields,
+        )
+
+    async def _drain(self) -> None:
+        tasks = [task for _, task in self._running.values()]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=_DRAIN_S)
+            for task in late:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+
+class _Pause:
+    """The whole dispatcher waits while the store cannot commit; a trouble is no failed attempt.
+
+    Whoever meets the trouble waits here until a commit goes through or the next look, a second
+    later at most, and then tries again.
+    """
+
+    def __init__(self, observe: Observe) -> None:
+        self._observe = observe
+        self._again: asyncio.Event | None = None
+        self._is_known = False
+
+    def begin(self, trouble: StorageTrouble) -> None:
+        if self._again is None:
+            self._again = asyncio.Event()
+        if not self._is_known:
+            self._is_known = True
+            self._observe("dispatch-paused", reason=trouble.code)
+
+    async def wait_out(self, trouble: StorageTrouble) -> None:
+        self.begin(trouble)
+        assert self._again is not None
+        await self._again.wait()
+
+    def try_again(self) -> None:
+        if self._again is not None:
+            self._again.set()
+            self._again = None
+
+    def end(self) -> None:
+        self.try_again()
+        if self._is_known:
+            self._is_known = False
+            self._observe("dispatch-resumed")

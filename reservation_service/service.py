@@ -1,0 +1,255 @@
+"""The composition root: opens everything in order, runs it, and closes it in reverse.
+
+Whatever ends on its own that should not (the writer above all) ends the process with status 1:
+half a service would keep accepting what it cannot promise.
+"""
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from datetime import UTC
+from typing import Any
+
+from aiohttp import web
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from reservation_service.actor import ReservationNamespace
+from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
+from reservation_service.clock import BootClock, Clock
+from reservation_service.config import Settings
+from reservation_service.errors import ServiceError, StartupError
+from reservation_service.retry import RetryPolicy
+from reservation_service.storage.grouped_store import GroupedStore
+from reservation_service.storage.sqlite_engine import Recovery, Reloaded, SqliteEngine
+from reservation_service.telemetry import Telemetry
+from reservation_service.waker import SchedulerWaker
+from reservation_service.web.api import Api, ApiLimits
+from reservation_service.web.server import build_app, build_tombstone, start_server
+
+STOP_SECONDS_MAX = 4.5
+"""The whole of a stop, whatever clients do."""
+
+
+async def serve(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError when it refuses to."""
+    clock = BootClock()
+    service = Service(settings, clock, Telemetry(clock).observe)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.request_stop)
+    await service.start()
+    try:
+        return await service.run()
+    finally:
+        await service.stop()
+
+
+async def migrate(settings: Settings) -> list[str]:
+    """Bring the database up to date; the migrations applied. Raises StartupError."""
+    engine = await SqliteEngine.open(settings.storage.database)
+    try:
+        return await engine.migrate()
+    finally:
+        await engine.close()
+
+
+async def destroy(settings: Settings) -> int:
+    """Delete everything and leave a tombstone; the reservations deleted. Raises StartupError."""
+    if not settings.storage.database.exists():
+        raise StartupError(f"There is no database at {settings.storage.database}.")
+    engine = await SqliteEngine.open(settings.storage.database)
+    try:
+        await engine.migrate()
+        return await engine.destroy(BootClock())
+    finally:
+        await engine.close()
+
+
+class Service:
+    """One running service: `start`, then `run` until it is to stop, then `stop`.
+
+    Production leaves `waker` and `jitter` alone; tests hand in ports that they drive themselves.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        observe: Observe,
+        *,
+        waker: Waker | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._observe = observe
+        self._waker = waker
+        self._jitter = jitter
+        self._opened = AsyncExitStack()
+        self._work: list[asyncio.Task[None]] = []
+        self._stop_requested = asyncio.Event()
+        self.port = 0
+
+    async def start(self) -> None:
+        """Open the database, reload the alarms, listen. Raises StartupError; nothing stays open."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._opened.aclose()
+            raise
+
+    def request_stop(self) -> None:
+        """Let `run` return 0."""
+        self._stop_requested.set()
+
+    async def run(self) -> int:
+        """Wait for a requested stop (0) or for the first part that ends on its own (1)."""
+        stop = asyncio.create_task(self._stop_requested.wait())
+        await asyncio.wait([stop, *self._work], return_when=asyncio.FIRST_COMPLETED)
+        if stop.done():
+            return 0
+        stop.cancel()
+        for reason in {_reason(task) for task in self._work if task.done()}:
+            self._observe("service-failed", reason=reason)
+        return 1
+
+    async def stop(self) -> None:
+        """Answer what was taken, commit, close; within `STOP_SECONDS_MAX`, or the process ends."""
+        self._observe("service-stopping")
+        try:
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                await self._opened.aclose()
+        except TimeoutError:
+            self._observe("service-failed", reason="the stop took too long")
+            os._exit(1)
+        self._observe("service-stopped")
+
+    async def _start(self) -> None:
+        settings = self._settings
+        engine = await SqliteEngine.open(settings.storage.database)
+        self._opened.push_async_callback(engine.close)
+        if applied := await engine.migrate():
+            self._observe("migrations-applied", names=applied)
+        alarms = settings.alarms
+        reloaded = await engine.start(
+            self._clock,
+            Recovery(alarms.retry_first_ms, alarms.retry_cap_ms, int(self._jitter() * 1e9)),
+        )
+        if reloaded.is_destroyed:
+            app = build_tombstone(self._clock, self._observe)
+        else:
+            app = self._compose(engine, reloaded)
+        await self._listen(app)
+
+    def _compose(self, engine: SqliteEngine, reloaded: Reloaded) -> web.Application:
+        """The two paths: routes to actors, and the alarm clock to the same actors."""
+        settings = self._settings
+        store = GroupedStore(
+            engine.write,
+            engine.read,
+            batch_max=settings.writer.batch_max,
+            queue_max=settings.writer.queue_max,
+        )
+        namespace = ReservationNamespace(store)
+        alarm_clock = AlarmClock(
+            store,
+            namespace,
+            self._waker or self._start_waker(),
+            self._clock,
+            policy=RetryPolicy(
+                settings.alarms.retry_first_ms, settings.alarms.retry_cap_ms, self._jitter
+            ),
+            limits=_alarm_limits(settings),
+            observe=self._observe,
+        )
+        store.on_commit(alarm_clock.expect)
+        self._run(store.run(), until=store.close)
+        self._observe(
+            "alarms-reloaded",
+            overdue=reloaded.overdue,
+            claims_voided=reloaded.claims_voided,
+            next_due_at=reloaded.next_due_at,
+        )
+        self._run(alarm_clock.run())
+        self._run(self._check_integrity(engine))
+        api = Api(namespace, _api_limits(settings))
+        return build_app(api.routes(), self._clock, self._observe, settings.server.body_bytes_max)
+
+    def _start_waker(self) -> Waker:
+        scheduler = AsyncIOScheduler(timezone=UTC)
+        waker = SchedulerWaker(scheduler, self._clock)
+        scheduler.start()
+        self._opened.callback(scheduler.shutdown, wait=False)
+        return waker
+
+    def _run(
+        self, work: Coroutine[Any, Any, None], until: Callable[[], None] | None = None
+    ) -> None:
+        """Work that may only end when stopped, by `until` or else by cancelling it."""
+        task = asyncio.create_task(work)
+        self._work.append(task)
+        self._opened.push_async_callback(_end, task, until or task.cancel)
+
+    async def _check_integrity(self, engine: SqliteEngine) -> None:
+        """Look at the whole database behind the traffic; a finding ends the process."""
+        await engine.check_integrity()
+        self._observe("integrity-checked")
+        await self._stop_requested.wait()
+
+    async def _listen(self, app: web.Application) -> None:
+        server = self._settings.server
+        try:
+            runner, self.port = await start_server(
+                app, server.host, server.port, self._observe, access_log=self._settings.log.access
+            )
+        except OSError as error:
+            raise StartupError(
+                f"Cannot listen on {server.host}:{server.port}: {error.strerror}."
+            ) from error
+        self._opened.push_async_callback(runner.cleanup)
+        self._observe(
+            "service-started",
+            url=f"http://{server.host}:{self.port}",
+            host=server.host,
+            port=self.port,
+            database=str(self._settings.storage.database),
+        )
+
+
+async def _end(task: asyncio.Task[None], stop: Callable[[], object]) -> None:
+    stop()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()  # seen: `run` has reported it
+
+
+def _reason(task: asyncio.Task[None]) -> str:
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, ServiceError):
+        return f"{error} ({error.__cause__})" if error.__cause__ else str(error)
+    return f"a part ended on its own: {error!r}"
+
+
+def _alarm_limits(settings: Settings) -> AlarmLimits:
+    alarms = settings.alarms
+    return AlarmLimits(
+        lease_ms=alarms.lease_ms,
+        attempt_timeout_ms=alarms.attempt_timeout_ms,
+        claim_max=alarms.claim_max,
+        in_flight_max=alarms.in_flight_max,
+        stuck_after=alarms.stuck_after,
+    )
+
+
+def _api_limits(settings: Settings) -> ApiLimits:
+    reservations = settings.reservations
+    return ApiLimits(
+        service_name=settings.service.name,
+        ttl_seconds_min=reservations.ttl_seconds_min,
+        ttl_seconds_max=reservations.ttl_seconds_max,
+        stuck_after=settings.alarms.stuck_after,
+        replay_alarm=reservations.replay_alarm,
+    )

@@ -1,0 +1,1 @@
+"""Engines behind the store port, and the group commit that they share."""

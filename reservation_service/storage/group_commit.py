@@ -1,0 +1,156 @@
+"""Many callers' messages, one transaction, one hop to the connection's thread.
+
+While a batch runs the next one gathers, so the cost of a sync is shared by all who wait for it.
+Answers are given after COMMIT only. A batch that fails is halved until the message to blame
+stands alone and fails alone. A full queue refuses requests; alarms are bounded by their
+dispatcher, and when both wait each gets half of a batch.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from reservation_service.errors import MessageFailed, Overloaded, ServiceError
+
+
+class Keyed(Protocol):
+    """A message of one reservation; None when it is nobody's."""
+
+    @property
+    def id(self) -> str | None: ...
+
+
+M = TypeVar("M", bound=Keyed)
+R = TypeVar("R")
+
+
+class _Waiting(Generic[M, R]):
+    __slots__ = ("answer", "message")
+
+    def __init__(self, message: M, answer: asyncio.Future[R]) -> None:
+        self.message = message
+        self.answer = answer
+
+
+class GroupCommit(Generic[M, R]):
+    """Takes messages one by one and hands them to `run` in batches, one batch at a time.
+
+    `run` gets at most `batch_max` messages, never two for one ID, and returns their results in
+    the same order. `queue_max` bounds the requests that wait, not those of the batch at work.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[M]], Awaitable[Sequence[R]]],
+        *,
+        batch_max: int,
+        queue_max: int,
+    ) -> None:
+        self._run = run
+        self._batch_max = batch_max
+        self._queue_max = queue_max
+        self._requests: deque[_Waiting[M, R]] = deque()
+        self._alarms: deque[_Waiting[M, R]] = deque()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._ended: ServiceError | None = None
+
+    def submit(self, message: M, *, is_request: bool) -> asyncio.Future[R]:
+        """Queue one message; its future ends after COMMIT. Raises Overloaded at the limit."""
+        if self._ended is not None:
+            raise self._ended
+        if is_request and len(self._requests) >= self._queue_max:
+            raise Overloaded
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        lane = self._requests if is_request else self._alarms
+        lane.append(_Waiting(message, answer))
+        self._wake.set()
+        return answer
+
+    async def run(self) -> None:
+        """Commit batch after batch until `close`; raises the fatal error that ended it earlier."""
+        try:
+            while batch := await self._next_batch():
+                await self._commit(batch)
+        except ServiceError as error:
+            self._end(error)
+            raise
+        finally:
+            self._end(ServiceError())
+
+    def close(self) -> None:
+        """Let `run` return once everything that was taken is answered."""
+        self._closing = True
+        self._wake.set()
+
+    async def _next_batch(self) -> list[_Waiting[M, R]]:
+        while True:
+            if batch := self._take():
+                return batch
+            if self._closing:
+                return []
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _take(self) -> list[_Waiting[M, R]]:
+        batch: list[_Waiting[M, R]] = []
+        ids: set[str] = set()
+        alarms = min(len(self._alarms), self._batch_max // 2)
+        _move(self._requests, batch, ids, self._batch_max - alarms)
+        _move(self._alarms, batch, ids, self._batch_max - len(batch))
+        return batch
+
+    async def _commit(self, batch: Sequence[_Waiting[M, R]]) -> None:
+        try:
+            results = await self._run([waiting.message for waiting in batch])
+        except MessageFailed as error:
+            await self._halve(batch, error)
+        except ServiceError as error:
+            _fail(batch, error)
+            if error.fatal:
+                raise
+        else:
+            for waiting, result in zip(batch, results, strict=True):
+                if not waiting.answer.done():
+                    waiting.answer.set_result(result)
+
+    async def _halve(self, batch: Sequence[_Waiting[M, R]], error: MessageFailed) -> None:
+        if len(batch) == 1:
+            _fail(batch, error)
+            return
+        middle = len(batch) // 2
+        await self._commit(batch[:middle])
+        await self._commit(batch[middle:])
+
+    def _end(self, error: ServiceError) -> None:
+        self._ended = self._ended or error
+        for lane in (self._requests, self._alarms):
+            _fail(lane, self._ended)
+            lane.clear()
+
+
+def _move(
+    lane: deque[_Waiting[M, R]], batch: list[_Waiting[M, R]], ids: set[str], limit: int
+) -> None:
+    """Move up to `limit` live messages into the batch; a second one for an ID stays, in order."""
+    second: list[_Waiting[M, R]] = []
+    while lane and limit > 0:
+        waiting = lane.popleft()
+        if waiting.answer.done():  # the caller gave up before the message was taken
+            continue
+        message_id = waiting.message.id
+        if message_id in ids:
+            second.append(waiting)
+            continue
+        if message_id is not None:
+            ids.add(message_id)
+        batch.append(waiting)
+        limit -= 1
+    lane.extendleft(reversed(second))
+
+
+def _fail(batch: Sequence[_Waiting[M, R]] | deque[_Waiting[M, R]], error: ServiceError) -> None:
+    for waiting in batch:
+        if not waiting.answer.done():
+            waiting.answer.set_exception(error)

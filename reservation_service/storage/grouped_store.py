@@ -1,0 +1,89 @@
+"""The store port on top of an engine's two batch functions: one writes, one reads."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import Struct
+
+from reservation_service.reservation import Expire, Message, Outcome, Reservation, Trigger
+from reservation_service.storage.group_commit import GroupCommit
+from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
+
+WriteBatch = Callable[[Sequence[StoreMessage]], Awaitable[tuple[Sequence[Result], int | None]]]
+"""One transaction: the results in order, and the epoch ms of the next due alarm after COMMIT."""
+
+ReadBatch = Callable[[Sequence[str]], Awaitable[Sequence[Reservation]]]
+
+
+class _Read(Struct, frozen=True):
+    reservation_id: str
+    id: None = None  # reads of one reservation may share a batch
+
+
+class GroupedStore:
+    """Implements `store.Store`. Nothing is answered unless `run` is running."""
+
+    def __init__(
+        self,
+        write: WriteBatch,
+        read: ReadBatch,
+        *,
+        batch_max: int,
+        queue_max: int,
+    ) -> None:
+        self._write_batch = write
+        self._read_batch = read
+        self._listeners: list[Callable[[int | None], None]] = []
+        self._writes: GroupCommit[StoreMessage, Result] = GroupCommit(
+            self._write, batch_max=batch_max, queue_max=queue_max
+        )
+        self._reads: GroupCommit[_Read, Reservation] = GroupCommit(
+            self._read, batch_max=batch_max, queue_max=queue_max
+        )
+
+    def on_commit(self, listener: Callable[[int | None], None]) -> None:
+        """Tell `listener` after each COMMIT when the next alarm is due (epoch ms, or None)."""
+        self._listeners.append(listener)
+
+    async def run(self) -> None:
+        """Serve until `close`; raises the fatal ServiceError that ended the store earlier."""
+        tasks = [asyncio.create_task(lane.run()) for lane in (self._writes, self._reads)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def close(self) -> None:
+        """Let `run` return when everything that was taken is answered."""
+        self._writes.close()
+        self._reads.close()
+
+    async def apply(self, message: Message) -> Outcome:
+        is_alarm = type(message) is Expire and message.trigger is Trigger.ALARM
+        result = await self._writes.submit(message, is_request=not is_alarm)
+        assert isinstance(result, Outcome)
+        return result
+
+    async def read(self, reservation_id: str) -> Reservation:
+        return await self._reads.submit(_Read(reservation_id), is_request=True)
+
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        result = await self._writes.submit(claim, is_request=False)
+        assert isinstance(result, list)
+        return result
+
+    async def settle(self, retry: Retry) -> Reservation:
+        result = await self._writes.submit(retry, is_request=False)
+        assert isinstance(result, Outcome)
+        return result.reservation
+
+    async def _write(self, messages: Sequence[StoreMessage]) -> Sequence[Result]:
+        results, next_due_at = await self._write_batch(messages)
+        for listener in self._listeners:
+            listener(next_due_at)
+        return results
+
+    async def _read(self, reads: Sequence[_Read]) -> Sequence[Reservation]:
+        return await self._read_batch([read.reservation_id for read in reads])

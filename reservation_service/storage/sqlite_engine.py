@@ -1,0 +1,193 @@
+"""An open SQLite database: the lock, one connection that writes, one that reads.
+
+Opening is O(1) in the number of reservations: the file's origin, its schema version, the head of
+the due index, and the claims that a dead process left behind.
+"""
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from reservation_service.clock import Clock
+from reservation_service.errors import DatabaseUnusable, StartupError
+from reservation_service.reservation import Reservation
+from reservation_service.storage import sqlite
+from reservation_service.storage.connection import (
+    Connection,
+    make_durable,
+    open_reader,
+    open_writer,
+    require_sqlite,
+)
+from reservation_service.storage.lock import DatabaseLock
+from reservation_service.storage.migrations import check_origin, load_migrations, migrate
+from reservation_service.store import Result, StoreMessage
+
+OVERDUE_COUNTED_MAX = 1000
+"""Counting stops here, so that a start takes the same time whatever waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How attempts that a dead process left are planned anew; milliseconds, and a jitter seed."""
+
+    first_ms: int
+    cap_ms: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What a start found: alarms overdue (counted up to a limit), claims voided, the next due."""
+
+    overdue: int
+    claims_voided: int
+    next_due_at: int | None
+    is_destroyed: bool
+    epoch: int
+
+
+class SqliteEngine:
+    """Exclusive use of one database file, until `close`."""
+
+    def __init__(self, database: Path, lock: DatabaseLock, writer: Connection) -> None:
+        self.database = database
+        self._lock = lock
+        self._writer = writer
+        self._reader: Connection | None = None
+        self._transaction: sqlite.BatchTransaction | None = None
+
+    @classmethod
+    async def open(cls, database: Path) -> Self:
+        """Take the lock and open the file, creating it where it is missing. Raises StartupError."""
+        require_sqlite()
+        path = _resolve(database)
+        lock = DatabaseLock(path)
+        try:
+            _create_private(path)
+            writer = await open_writer(path)
+        except (OSError, sqlite3.Error) as error:
+            lock.release()
+            raise StartupError(f"Cannot open the database {path}: {error}.") from error
+        return cls(path, lock, writer)
+
+    async def migrate(self) -> list[str]:
+        """Bring the file up to date; the migrations applied. Raises StartupError."""
+        try:
+            return await self._writer.run(_prepare)
+        except sqlite3.Error as error:
+            raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
+
+    async def start(self, clock: Clock, recovery: Recovery) -> Reloaded:
+        """Begin a new epoch: the claims of the process before are void. Raises StartupError."""
+        try:
+            reloaded = await self._writer.run(_begin_epoch, clock, recovery)
+            self._reader = await open_reader(self.database)
+        except sqlite3.Error as error:
+            raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
+        self._transaction = sqlite.BatchTransaction(clock, self.database, reloaded.epoch)
+        return reloaded
+
+    async def write(self, messages: Sequence[StoreMessage]) -> tuple[list[Result], int | None]:
+        """One batch, one transaction, one hop."""
+        assert self._transaction is not None
+        return await self._writer.run(self._transaction, messages)
+
+    async def read(self, ids: Sequence[str]) -> list[Reservation]:
+        """The committed rows of these IDs, in one hop."""
+        assert self._reader is not None
+        return await self._reader.run(sqlite.read_rows, ids)
+
+    async def destroy(self, clock: Clock) -> int:
+        """Delete everything in one transaction and leave a tombstone; the reservations deleted."""
+        return await self._writer.run(_destroy, clock)
+
+    async def check_integrity(self) -> None:
+        """Look at every page, on a connection of its own. Raises DatabaseUnusable on a finding."""
+        connection = await open_reader(self.database)
+        try:
+            finding = await connection.run(_quick_check)
+        except sqlite3.Error as error:
+            raise DatabaseUnusable from error
+        finally:
+            await connection.interrupt()
+            await connection.close()
+        if finding != "ok":
+            raise DatabaseUnusable from ValueError(finding)
+
+    async def close(self) -> None:
+        """Close the reader first, then the writer, which checkpoints; then let others in."""
+        try:
+            if self._reader is not None:
+                await self._reader.close()
+            await self._writer.close()
+        finally:
+            self._lock.release()
+
+
+def _resolve(database: Path) -> Path:
+    path = Path(os.path.realpath(database))
+    if not path.parent.is_dir():
+        raise StartupError(f"The directory {path.parent} does not exist; create it first.")
+    if path.exists() and not path.is_file():
+        raise StartupError(f"{path} is not a file; choose another database.")
+    return path
+
+
+def _create_private(path: Path) -> None:
+    """Reservations are nobody else's business; SQLite gives its other files the same mode."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _prepare(connection: sqlite3.Connection) -> list[str]:
+    migrations = load_migrations("sqlite")
+    check_origin(connection, len(migrations))
+    make_durable(connection)
+    return migrate(connection, migrations)
+
+
+def _begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recovery) -> Reloaded:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        now = {"now": clock.now()}
+        epoch, is_destroyed = connection.execute(sqlite.START_EPOCH).fetchone()
+        claims_voided = _value(connection, sqlite.COUNT_CLAIMED)
+        connection.execute(
+            sqlite.RECOVER,
+            now | {"first_ms": recovery.first_ms, "cap_ms": recovery.cap_ms, "seed": recovery.seed},
+        )
+        overdue = _value(connection, sqlite.COUNT_OVERDUE, now | {"limit": OVERDUE_COUNTED_MAX})
+        next_due_at = _value(connection, sqlite.NEXT_DUE)
+        connection.execute("COMMIT")
+    except BaseException:
+        sqlite.roll_back(connection)
+        raise
+    return Reloaded(overdue or 0, claims_voided or 0, next_due_at, bool(is_destroyed), epoch)
+
+
+def _destroy(connection: sqlite3.Connection, clock: Clock) -> int:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        deleted = connection.execute("DELETE FROM reservation").rowcount
+        connection.execute("DELETE FROM event")
+        connection.execute("UPDATE namespace SET destroyed_at = ?", [clock.now()])
+        connection.execute("COMMIT")
+    except BaseException:
+        sqlite.roll_back(connection)
+        raise
+    return deleted
+
+
+def _quick_check(connection: sqlite3.Connection) -> str:
+    finding: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    return finding
+
+
+def _value(
+    connection: sqlite3.Connection, sql: str, values: dict[str, int] | None = None
+) -> int | None:
+    value: int | None = connection.execute(sql, values or {}).fetchone()[0]
+    return value

@@ -1,0 +1,84 @@
+"""The port to disk. These docstrings are the contract; tests/contract checks every engine by it.
+
+Nothing is observable before it is committed: every answer below comes after COMMIT.
+"""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from reservation_service.reservation import AlarmInfo, Message, Outcome, Reservation
+
+
+class Claimed(Struct, frozen=True, gc=False):
+    """One attempt that was counted and leased before its handler runs.
+
+    `claim` is a token that is never used twice; `claimed_at` the time of the claiming transaction.
+    """
+
+    reservation: Reservation
+    claim: int
+    claimed_at: int
+
+    @property
+    def id(self) -> str:
+        return self.reservation.reservation_id
+
+    @property
+    def info(self) -> AlarmInfo:
+        """What the handler is told: the time asked for, and the attempts before this one."""
+        row = self.reservation
+        assert row.alarm_at is not None
+        return AlarmInfo(row.alarm_at, row.alarm_retry_count)
+
+
+class Retry(Struct, frozen=True):
+    """Settle an attempt that did not move its slot: try again `delay_ms` from now.
+
+    `seen` is the claim's own time: what fell due after it has not been tried yet, and is not
+    delayed. `record` asks for an `alarm-failed` event in the same transaction.
+    """
+
+    id: str
+    claim: int
+    delay_ms: int
+    seen: int
+    record: bool
+
+
+class Claim(Struct, frozen=True):
+    """Claim up to `limit` due alarms for `lease_ms`, leaving out the IDs in `running`."""
+
+    limit: int
+    lease_ms: int
+    running: list[str]
+    id: None = None  # nobody's message
+
+
+StoreMessage = Message | Retry | Claim
+Result = Outcome | list[Claimed]
+
+
+class Store(Protocol):
+    """A durable set of reservations, each with one alarm slot."""
+
+    async def apply(self, message: Message) -> Outcome:
+        """Do one message in one transaction, with its event.
+
+        `changed` is False when the row's state did not allow it. A request's message raises
+        Overloaded when the queue is full; an alarm's waits for room. Raises MessageFailed when
+        this message alone made its transaction fail, StorageTrouble when nothing can be
+        committed now, and a fatal ServiceError when the store has ended.
+        """
+
+    async def read(self, reservation_id: str) -> Reservation:
+        """The committed row, or a `missing` one. Never changes anything."""
+
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        """Due alarms, the longest due first, each attempt counted and leased.
+
+        Fewer than the claim's limit means that nothing else is due.
+        """
+
+    async def settle(self, retry: Retry) -> Reservation:
+        """Plan the next attempt, if the claim still stands; the row as it is afterwards."""

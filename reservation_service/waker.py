@@ -1,0 +1,66 @@
+"""APScheduler as the alarm clock's waker.
+
+One permanent job that is moved earlier when a commit brings an earlier alarm; all it does is set
+an event. APScheduler follows the wall clock, which may be stepped, so its tick is precision only:
+the guarantee is the event loop's own time-out of `HEARTBEAT_S`.
+"""
+
+import asyncio
+from datetime import datetime, timedelta
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
+
+from reservation_service.clock import Clock, wall_datetime
+
+HEARTBEAT_S = 1.0
+"""The longest time between two looks into the table."""
+
+_JOB = "next-alarm"
+_FAR = timedelta(days=1)
+
+
+class _Later(BaseTrigger):  # type: ignore[misc]
+    """Always later than now: a trigger that is not would make APScheduler spin."""
+
+    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
+        del previous
+        return now + _FAR
+
+
+class SchedulerWaker:
+    """Implements `alarms.Waker` on a started AsyncIOScheduler that others may share."""
+
+    def __init__(self, scheduler: AsyncIOScheduler, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._armed_at: int | None = None
+        self._event = asyncio.Event()
+        scheduler.add_job(
+            self._ring, _Later(), id=_JOB, misfire_grace_time=None, coalesce=True, max_instances=8
+        )
+
+    def arm(self, at_ms: int) -> None:
+        if self._armed_at is not None and self._armed_at <= at_ms:
+            return
+        self._armed_at = at_ms
+        delay_s = self._clock.seconds_until(at_ms)
+        if delay_s <= 0:
+            self._event.set()
+        elif delay_s < HEARTBEAT_S:
+            self._scheduler.modify_job(
+                _JOB, next_run_time=wall_datetime() + timedelta(seconds=delay_s)
+            )
+
+    async def wait(self) -> None:
+        try:
+            async with asyncio.timeout(HEARTBEAT_S):
+                await self._event.wait()
+        except TimeoutError:
+            pass
+        self._event.clear()
+        self._armed_at = None
+
+    async def _ring(self) -> None:
+        """A coroutine, since APScheduler runs a plain function in a thread pool."""
+        self._event.set()

@@ -1,0 +1,1 @@
+"""HTTP in front of the actors: parse, ask the actor, render."""

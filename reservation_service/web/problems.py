@@ -1,0 +1,85 @@
+"""Errors as `application/problem+json` (RFC 9457), and the one table from code to HTTP status.
+
+`error` repeats `detail`: it is the field that the first clients of this API read. A sentence is
+written for front-end developers; causes go to the log, never into an answer.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+
+from reservation_service.errors import ServiceError
+from reservation_service.reservation import Refused
+
+STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
+    "invalid-id": HTTPStatus.BAD_REQUEST,
+    "invalid-body": HTTPStatus.BAD_REQUEST,
+    "invalid-field": HTTPStatus.BAD_REQUEST,
+    "unknown-field": HTTPStatus.BAD_REQUEST,
+    "not-found": HTTPStatus.NOT_FOUND,
+    "method-not-allowed": HTTPStatus.METHOD_NOT_ALLOWED,
+    "body-too-slow": HTTPStatus.REQUEST_TIMEOUT,
+    "already-confirmed": HTTPStatus.CONFLICT,
+    "body-too-large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "unsupported-media-type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "expectation-failed": HTTPStatus.EXPECTATION_FAILED,
+    "internal-error": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "overloaded": HTTPStatus.SERVICE_UNAVAILABLE,
+    "storage-unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "outcome-unknown": HTTPStatus.SERVICE_UNAVAILABLE,
+    "storage-full": HTTPStatus.INSUFFICIENT_STORAGE,
+}
+
+_encode = msgspec.json.Encoder().encode
+
+
+class BadRequest(Exception):
+    """The request itself is wrong; `code` is one of the table's."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def problem(
+    code: str, sentence: str, *, headers: Mapping[str, str] | None = None, **members: object
+) -> web.Response:
+    """A problem document; `members` are added to it."""
+    status = STATUS_BY_CODE[code]
+    document = {
+        "type": f"urn:reservation-service:problem:{code}",
+        "title": status.phrase,
+        "status": int(status),
+        "detail": sentence,
+        "code": code,
+        "error": sentence,
+    }
+    return web.Response(
+        status=status,
+        body=_encode(document | members),
+        content_type="application/problem+json",
+        headers=headers,
+    )
+
+
+def problem_of(error: ServiceError) -> web.Response:
+    """The answer to a caller whose message ended in this error."""
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    sentence = str(error) if isinstance(error, Refused) else error.sentence
+    members = {"outcome": "unknown"} if error.code == "outcome-unknown" else {}
+    return problem(error.code, sentence, headers=headers, **members)
+
+
+def problem_of_http(error: web.HTTPException) -> web.Response:
+    """What aiohttp itself refused: path, method, size or Expect header."""
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allow = ", ".join(sorted(error.allowed_methods))
+        sentence = f"Method not allowed; use {allow}."
+        return problem("method-not-allowed", sentence, headers={"Allow": allow})
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return problem("body-too-large", "The request body is too large.")
+    if isinstance(error, web.HTTPExpectationFailed):
+        return problem("expectation-failed", "Only Expect: 100-continue is understood.")
+    return problem("not-found", "There is nothing at this path.")

@@ -1,0 +1,51 @@
+"""A reservation as the API shows it: camelCase, times as epoch milliseconds."""
+
+import msgspec
+
+from reservation_service.reservation import Outcome, Reservation, Status
+
+
+class ReservationView(msgspec.Struct, rename="camel", gc=False):
+    """The twelve fields of the contract; null, 0 or false where unused."""
+
+    reservation_id: str
+    status: Status
+    created_at: int | None
+    expires_at: int | None
+    expired_at: int | None
+    expiration_count: int
+    alarm_at: int | None
+    generation: int
+    confirmed_at: int | None
+    released_at: int | None
+    alarm_retry_count: int
+    alarm_stuck: bool
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def render(row: Reservation, stuck_after: int) -> bytes:
+    """The JSON of one reservation; stuck means that its alarm failed `stuck_after` times."""
+    return _encode(
+        ReservationView(
+            row.reservation_id,
+            row.status,
+            row.created_at,
+            row.expires_at,
+            row.expired_at,
+            row.expiration_count,
+            row.alarm_at,
+            row.generation,
+            row.confirmed_at,
+            row.released_at,
+            row.alarm_retry_count,
+            row.is_alarm_stuck(stuck_after),
+        )
+    )
+
+
+def render_outcome(outcome: Outcome, stuck_after: int) -> bytes:
+    """The JSON of a reservation with one field more: whether the call changed it."""
+    changed = b',"changed":true}' if outcome.changed else b',"changed":false}'
+    return render(outcome.reservation, stuck_after)[:-1] + changed
