@@ -27,7 +27,7 @@ test: install ## the tests that need Python alone
 test-system: install tools ## the tests with real processes, other users and system tools
 	$(BIN)/pytest -m system
 
-check: lint test test-system ## everything a change must pass
+check: lint tools test test-system ## everything a change must pass
 
 lint: install ## style, format, types, dependencies
 	$(BIN)/ruff check
