@@ -26,6 +26,9 @@ DEFAULT_FILE = Path("config.toml")
 PREFIX = "RESERVATION_SERVICE__"
 _YEAR_SECONDS = 31_536_000
 _DAY_MS = 86_400_000
+_ID = r"^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$"
+_LABEL = "[A-Za-z0-9_-]{1,63}"
+_HOST = rf"^(?:{_LABEL}(?:\.{_LABEL})*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9]+)?)$"
 
 Values = Mapping[str, Mapping[str, object]]
 """Section → key → value."""
@@ -83,7 +86,7 @@ class ServiceSettings(Section):
 
     name: str = Field(
         default="reservation-expiry",
-        pattern=r"^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$",
+        pattern=_ID,
         description="3 to 40 lowercase letters, digits or hyphens, no hyphen at either end",
     )
 
@@ -93,7 +96,7 @@ class ServerSettings(Section):
 
     host: str = Field(
         default="127.0.0.1",
-        pattern=r"^[A-Za-z0-9.:_%-]{1,253}$",
+        pattern=_HOST,
         description="a host name or an IP address",
     )
     port: int = _number(8787, 0, 65_535)

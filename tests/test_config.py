@@ -249,10 +249,15 @@ def test_the_database_is_a_file(path: str) -> None:
     assert problem == "command line: storage.database must be the path of a file"
 
 
-@pytest.mark.parametrize("host", ["", " ", "a b", "http://x", "a\nb"])
+@pytest.mark.parametrize("host", ["", " ", "a b", "http://x", "a\nb", "a..b", "a" * 64])
 def test_the_host_is_a_name_or_an_address(host: str) -> None:
     (problem,) = problems(overrides={"server": {"host": host}})
     assert problem == "command line: server.host must be a host name or an IP address"
+
+
+@pytest.mark.parametrize("host", ["::", "0.0.0.0", "fe80::1%eth0", "booking.example", "db_1"])
+def test_the_host_may_be_a_name_or_an_address_of_either_family(host: str) -> None:
+    assert load(overrides={"server": {"host": host}}).server.host == host
 
 
 @pytest.mark.parametrize(
