@@ -1,0 +1,33 @@
+"""What the demo does to its own database file, and only while no server runs on it."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+_PLANT = """
+    CREATE TRIGGER demo_failure BEFORE UPDATE ON reservation
+    WHEN NEW.id = 'demo-failing' AND NEW.status = 'expired'
+    BEGIN SELECT RAISE(ABORT, 'planted failure'); END
+"""
+_REMOVE = "DROP TRIGGER demo_failure"
+_EXPIRIES = """SELECT reservation, "trigger" FROM event WHERE type = 'expired' ORDER BY seq"""
+
+
+def plant(database: Path) -> None:
+    """From now on every attempt to expire `demo-failing` fails."""
+    _run(database, _PLANT)
+
+
+def remove(database: Path) -> None:
+    """Take the planted failure back."""
+    _run(database, _REMOVE)
+
+
+def expiries(database: Path) -> list[tuple[str, str]]:
+    """Every recorded expiry in order: the reservation, and what triggered it."""
+    return _run(database, _EXPIRIES)
+
+
+def _run(database: Path, statement: str) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        return connection.execute(statement).fetchall()
