@@ -1,0 +1,184 @@
+"""The command line: `serve`, `migrate`, `demo`, `destroy`.
+
+Exit status 0 is success, 1 a refusal told in one sentence on standard error, 2 a command line
+that is not understood, 130 an interruption. A mistake of the operator never shows a stack trace.
+
+What takes long to import is imported by the command that needs it: help comes at once, and Ctrl-C
+finds somebody who handles it.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from reservation_service.errors import StartupError
+
+if TYPE_CHECKING:
+    from reservation_service.config import Settings
+
+NAME = "reservation-service"
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its status."""
+    try:
+        status = commands.main(arguments, prog_name=NAME, standalone_mode=False) or 0
+    except click.Abort:
+        click.echo(f"{NAME}: interrupted", err=True)
+        status = INTERRUPTED
+    except click.ClickException as refusal:
+        refusal.show()
+        status = refusal.exit_code
+    sys.exit(status)
+
+
+class Refusal(click.ClickException):
+    """Ends a command with status 1 and its sentences, a line for each."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        for sentence in self.message.splitlines():
+            click.echo(f"{NAME}: {sentence}", file=file, err=True)
+
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        try:
+            click.echo(f"{NAME} {metadata.version(NAME)}")
+        except metadata.PackageNotFoundError as error:
+            raise Refusal(
+                "Only an installed package has a version, and this one is not."
+            ) from error
+        context.exit()
+
+
+database_option = click.option(
+    "--database",
+    type=click.Path(path_type=Path),
+    help="The SQLite file, relative to the working directory.  [storage.database]",
+)
+config_option = click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="The configuration file; ./config.toml if there is one.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def commands() -> None:
+    """Reservations that release themselves, by one durable alarm each."""
+
+
+@commands.command()
+@click.option("--host", help="The address to listen on.  [server.host]")
+@click.option("--port", type=int, help="The port, 0 for any free one.  [server.port]")
+@database_option
+@config_option
+def serve(host: str | None, port: int | None, database: Path | None, file: Path | None) -> int:
+    """Run the service until SIGTERM or Ctrl-C."""
+    from reservation_service import service  # noqa: PLC0415 - see above
+
+    with _refusals():
+        settings = _settings(file, host=host, port=port, database=database)
+        return asyncio.run(service.serve(settings))
+
+
+@commands.command()
+@database_option
+@config_option
+def migrate(database: Path | None, file: Path | None) -> None:
+    """Bring the database up to date; `serve` does it too."""
+    from reservation_service import service  # noqa: PLC0415 - see above
+
+    with _refusals():
+        settings = _settings(file, database=database)
+        applied = asyncio.run(service.migrate(settings))
+    for name in applied:
+        click.echo(f"applied {name}")
+    if not applied:
+        click.echo(f"{settings.storage.database} is up to date")
+
+
+@commands.command()
+def demo() -> int:
+    """Kill the service and watch its reservations expire all the same, in less than 40 s.
+
+    Works on a scratch database of its own and leaves nothing behind. The exit status is 0 only
+    if every promise was kept.
+    """
+    from reservation_service.demo import run  # noqa: PLC0415 - see above
+
+    return run()
+
+
+@commands.command()
+@database_option
+@config_option
+@click.option("--yes", "name", metavar="NAME", help="Confirm in advance, for scripts.")
+def destroy(database: Path | None, file: Path | None, name: str | None) -> None:
+    """Delete every reservation for good.
+
+    The service must be stopped. Asks for the name of the namespace, service.name in the
+    configuration. Until the database file is removed, `serve` then answers 410 to everything.
+    """
+    from reservation_service import service  # noqa: PLC0415 - see above
+
+    with _refusals():
+        settings = _settings(file, database=database)
+        _confirm(settings, name)
+        deleted = asyncio.run(service.destroy(settings))
+    click.echo(f"deleted {deleted} reservations from {settings.storage.database}")
+
+
+def _settings(file: Path | None, **options: object) -> "Settings":
+    from reservation_service import config  # noqa: PLC0415 - see above
+
+    sections = {"host": "server", "port": "server", "database": "storage"}
+    overrides: dict[str, dict[str, object]] = {}
+    for key, value in options.items():
+        if value is not None:
+            overrides.setdefault(sections[key], {})[key] = value
+    return config.load(file, overrides, os.environ)
+
+
+def _confirm(settings: "Settings", name: str | None) -> None:
+    if name is None:
+        name = _ask(settings)
+    if name != settings.service.name:
+        raise Refusal("That is not the name of the namespace; nothing was deleted.")
+
+
+def _ask(settings: "Settings") -> str:
+    target = f"{settings.service.name} in {settings.storage.database}"
+    click.echo(f"This deletes every reservation of {target} for good.", err=True)
+    try:
+        return str(click.prompt("Type its name to go on", default="", show_default=False, err=True))
+    except click.Abort as error:
+        click.echo(err=True)
+        raise Refusal("No name was typed; nothing was deleted.") from error
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    from reservation_service.config import ConfigurationError  # noqa: PLC0415 - see above
+
+    try:
+        yield
+    except (ConfigurationError, StartupError) as error:
+        raise Refusal(str(error)) from error
