@@ -36,7 +36,8 @@ STOP_SECONDS_MAX = 4.5
 async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError when it refuses to."""
     clock = BootClock()
-    service = Service(settings, clock, Telemetry(clock).observe)
+    telemetry = Telemetry(clock)
+    service = Service(settings, clock, telemetry.observe)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.request_stop)
@@ -44,7 +45,9 @@ async def serve(settings: Settings) -> int:
     try:
         return await service.run()
     finally:
-        await service.stop()
+        if not await service.stop():
+            telemetry.flush()
+            os._exit(1)  # a thread that hangs in the kernel would keep the process for ever
 
 
 async def migrate(settings: Settings) -> list[str]:
@@ -116,16 +119,17 @@ class Service:
             self._observe("service-failed", reason=reason)
         return 1
 
-    async def stop(self) -> None:
-        """Answer what was taken, commit, close; within `STOP_SECONDS_MAX`, or the process ends."""
+    async def stop(self) -> bool:
+        """Answer what was taken, commit, close; False when `STOP_SECONDS_MAX` were not enough."""
         self._observe("service-stopping")
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await self._opened.aclose()
         except TimeoutError:
             self._observe("service-failed", reason="the stop took too long")
-            os._exit(1)
+            return False
         self._observe("service-stopped")
+        return True
 
     async def _start(self) -> None:
         settings = self._settings

@@ -2,11 +2,11 @@
 
 Lower layers are handed `observe(name, **fields)` and import nothing of this. One event is one
 JSON line on standard output: `event`, `timestamp` (epoch ms of service time), then its fields
-in camelCase.
+in camelCase. The lines of one pass of the event loop are written together.
 """
 
+import asyncio
 import sys
-from collections.abc import Callable
 from functools import cache
 from typing import BinaryIO
 
@@ -20,32 +20,53 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Telemetry:
-    """The one sink of named events; `observe` never raises and never waits."""
+    """The one sink of named events."""
 
     def __init__(self, clock: Clock, stream: BinaryIO | None = None) -> None:
-        self._log = structlog.wrap_logger(
-            structlog.BytesLogger(stream or sys.stdout.buffer),
-            processors=[_named(clock), _render],
-            wrapper_class=structlog.BoundLogger,
-            cache_logger_on_first_use=True,
-        )
+        self._clock = clock
+        self._lines = _Lines(stream or sys.stdout.buffer)
+        self._info = structlog.wrap_logger(
+            self._lines,
+            processors=[self._render],
+            wrapper_class=structlog.make_filtering_bound_logger("info"),
+            context_class=dict,
+        ).bind().info
 
     def observe(self, name: str, **fields: object) -> None:
         """Record that `name` happened; fields are JSON values."""
-        self._log.info(name, **fields)
+        self._info(name, **fields)
+
+    def flush(self) -> None:
+        """Write what is waiting; for an end that no pass of the event loop follows."""
+        self._lines.flush()
+
+    def _render(self, _logger: WrappedLogger, _method: str, fields: EventDict) -> bytes:
+        line: EventDict = {"event": fields.pop("event"), "timestamp": self._clock.now()}
+        for key, value in fields.items():
+            line[_camel(key)] = value
+        return _encode(line)
 
 
-def _named(clock: Clock) -> Callable[[WrappedLogger, str, EventDict], EventDict]:
-    def name_first(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
-        line: EventDict = {"event": fields.pop("event"), "timestamp": clock.now()}
-        line.update((_camel(key), value) for key, value in fields.items())
-        return line
+class _Lines:
+    """Writes the lines of one pass of the event loop at its end; outside of a loop, at once."""
 
-    return name_first
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._waiting: list[bytes] = []
 
+    def info(self, line: bytes) -> None:
+        self._waiting.append(line)
+        if len(self._waiting) == 1:
+            try:
+                asyncio.get_running_loop().call_soon(self.flush)
+            except RuntimeError:
+                self.flush()
 
-def _render(_logger: WrappedLogger, _method: str, line: EventDict) -> bytes:
-    return _encode(line)
+    def flush(self) -> None:
+        if self._waiting:
+            lines, self._waiting = self._waiting, []
+            self._stream.write(b"\n".join([*lines, b""]))
+            self._stream.flush()
 
 
 @cache

@@ -14,6 +14,10 @@ from typing import Generic, Protocol, TypeVar
 from reservation_service.errors import MessageFailed, Overloaded, ServiceError
 
 
+_QUIET_PASSES = 3
+"""A request needs so many passes of the event loop from its socket to the queue."""
+
+
 class Keyed(Protocol):
     """A message of one reservation; None when it is nobody's."""
 
@@ -54,6 +58,7 @@ class GroupCommit(Generic[M, R]):
         self._alarms: deque[_Waiting[M, R]] = deque()
         self._wake = asyncio.Event()
         self._closing = False
+        self._last_size = 1
         self._ended: ServiceError | None = None
 
     def submit(self, message: M, *, is_request: bool) -> asyncio.Future[R]:
@@ -86,12 +91,27 @@ class GroupCommit(Generic[M, R]):
 
     async def _next_batch(self) -> list[_Waiting[M, R]]:
         while True:
+            await self._gather()
             if batch := self._take():
+                self._last_size = len(batch)
                 return batch
             if self._closing:
                 return []
             self._wake.clear()
             await self._wake.wait()
+
+    async def _gather(self) -> None:
+        """Let messages that are on their way come in: a batch costs the same for one or many.
+
+        It ends once as many wait as the last batch had (the others keep the event loop busy
+        while this one is at the disk), or when nobody came for a few passes of the event loop.
+        """
+        quiet = 0
+        waiting = len(self._requests) + len(self._alarms)
+        while 0 < waiting < self._last_size and quiet < _QUIET_PASSES:
+            await asyncio.sleep(0)
+            before, waiting = waiting, len(self._requests) + len(self._alarms)
+            quiet = quiet + 1 if waiting == before else 0
 
     def _take(self) -> list[_Waiting[M, R]]:
         batch: list[_Waiting[M, R]] = []

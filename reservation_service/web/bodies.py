@@ -47,6 +47,8 @@ async def read_fields(request: web.Request, fields: Sequence[Field]) -> list[Any
 async def _read(request: web.Request) -> bytes:
     if request.content_type != "application/json":
         raise BadRequest("unsupported-media-type", "Send Content-Type: application/json.")
+    if request.content.is_eof():  # it came with its headers: nothing to wait for
+        return await request.read()
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
             return await request.read()
