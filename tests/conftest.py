@@ -1,0 +1,57 @@
+"""What every test may ask for: a fake clock, a recorder of events, a service on its own database.
+
+Tests do not sleep. They move the clock and wait for named points, each wait with an end.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.support.clock import FakeClock
+from tests.support.harness import Sections, ServiceHarness
+from tests.support.recorder import Recorder
+
+
+class StartService(Protocol):
+    """Starts a service with settings that differ from the defaults."""
+
+    async def __call__(self, **sections: Sections) -> ServiceHarness: ...
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "reservations.db"
+
+
+@pytest.fixture
+async def start_service(
+    database: Path, clock: FakeClock, recorder: Recorder
+) -> AsyncIterator[StartService]:
+    started: list[ServiceHarness] = []
+
+    async def start(**sections: Sections) -> ServiceHarness:
+        harness = ServiceHarness(database, clock, recorder, **sections)
+        started.append(harness)
+        return await harness.start()
+
+    yield start
+    for harness in started:
+        await harness.close()
+
+
+@pytest.fixture
+async def service(start_service: StartService) -> ServiceHarness:
+    """A running service with the built-in defaults."""
+    return await start_service()

@@ -1,0 +1,164 @@
+"""The checker that other harnesses rely on must find every violation that is planted."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reservation_service.storage.migrations import load_migrations, migrate
+from tests.support.invariants import ROW_RULES, violations
+
+HOLD = """
+INSERT INTO reservation VALUES ('live', 'held', x'', 2, 1000, 6000, NULL, NULL, NULL, 0,
+                                6000, 8000, 2, NULL, 9, 'request')
+"""
+OVER = """
+INSERT INTO reservation VALUES ('over', 'expired', x'', 1, 1000, 6000, 6001, NULL, NULL, 1,
+                                NULL, NULL, 0, NULL, 9, 'alarm')
+"""
+EVENTS = """
+INSERT INTO event (reservation, generation, type, at, "trigger", data) VALUES
+    ('live', 1, 'held', 500, 'request', NULL),
+    ('live', 2, 'held', 1000, 'request', NULL),
+    ('live', 2, 'alarm-failed', 6000, 'alarm', '{"scheduledTime": 6000, "retryCount": 0}'),
+    ('live', 2, 'alarm-failed', 7000, 'alarm', '{"scheduledTime": 6000, "retryCount": 1}'),
+    ('over', 1, 'held', 1000, 'request', NULL),
+    ('over', 1, 'expired', 6001, 'alarm', NULL)
+"""
+
+BROKEN_ROWS = {
+    "status IN ('held', 'confirmed', 'released', 'expired')": ("live", "status = 'pending'"),
+    "length(holder) IN (0, 32)": ("live", "holder = x'00'"),
+    "generation >= 1": ("live", "generation = 0"),
+    "created_at < expires_at": ("live", "created_at = 6000"),
+    "expiration_count IN (0, 1)": ("over", "expiration_count = 2"),
+    "(expiration_count = 1) = (expired_at IS NOT NULL)": ("over", "expired_at = NULL"),
+    "status <> 'expired' OR expiration_count = 1": ("over", "expiration_count = 0"),
+    "status <> 'held' OR expiration_count = 0": ("live", "expiration_count = 1"),
+    "status <> 'confirmed' OR confirmed_at IS NOT NULL": ("over", "status = 'confirmed'"),
+    "status NOT IN ('held', 'expired') OR confirmed_at IS NULL": ("over", "confirmed_at = 5000"),
+    "(status = 'released') = (released_at IS NOT NULL)": ("over", "status = 'released'"),
+    "status <> 'held' OR (alarm_at IS NOT NULL AND alarm_at <= expires_at)": (
+        "live",
+        "alarm_at = NULL",
+    ),
+    "status IN ('held', 'confirmed') OR alarm_at IS NULL": ("over", "alarm_at = 6000"),
+    "(alarm_at IS NULL) = (alarm_dispatch_at IS NULL)": ("live", "alarm_dispatch_at = NULL"),
+    "alarm_dispatch_at >= alarm_at": ("live", "alarm_dispatch_at = 5999"),
+    "alarm_attempts >= 0": ("live", "alarm_attempts = -1"),
+    "alarm_attempts > 0 OR alarm_dispatch_at IS alarm_at": ("live", "alarm_attempts = 0"),
+    "alarm_attempts = 0 OR alarm_at IS NOT NULL": ("over", "alarm_attempts = 1"),
+    "alarm_claim IS NULL OR alarm_attempts > 0": ("over", "alarm_claim = 7"),
+    "changed_by IN ('request', 'alarm', 'replay')": ("over", "changed_by = 'somebody'"),
+    "status <> 'held' OR alarm_at = expires_at": ("live", "alarm_at = 5999"),
+    "expired_at >= expires_at": ("over", "expired_at = 5999"),
+}
+
+_EVENT = """INSERT INTO event (reservation, generation, type, at, "trigger", data) VALUES """
+BROKEN_HISTORIES = {
+    "over: held follows confirmed": "UPDATE event SET type = 'confirmed' WHERE type = 'expired';"
+    + _EVENT
+    + "('over', 2, 'held', 9000, 'request', NULL)",
+    "over: confirmed follows released": "UPDATE event SET type = 'released' WHERE type = 'expired';"
+    + _EVENT
+    + "('over', 1, 'confirmed', 9000, 'request', NULL)",
+    "over: extended follows expired": _EVENT + "('over', 1, 'extended', 9000, 'request', NULL)",
+    "over: expired follows expired": "DROP INDEX event_expired_once;"
+    + _EVENT
+    + "('over', 1, 'expired', 9000, 'alarm', NULL)",
+    "over: the row counts 1 expiries, the log 0": "DELETE FROM event WHERE type = 'expired'",
+    "over: the row is expired, the log says held": "DELETE FROM event WHERE type = 'expired'",
+    "over: expired follows ": "DELETE FROM event WHERE reservation = 'over' AND type = 'held'",
+    "over: alarm-failed in state expired": _EVENT
+    + """('over', 1, 'alarm-failed', 9, 'alarm', '{"scheduledTime": 6000, "retryCount": 0}')""",
+    "over: expired at 6001 by the log, at 6005 by the row": (
+        "UPDATE reservation SET expired_at = 6005 WHERE id = 'over'"
+    ),
+    "over: expired 1 ms early by alarm": (
+        "UPDATE reservation SET expires_at = 6002 WHERE id = 'over'"
+    ),
+    "over: held at 1000, created at 1001": (
+        "UPDATE reservation SET created_at = 1001 WHERE id = 'over'"
+    ),
+    "over: a row without events": "DELETE FROM event WHERE reservation = 'over'",
+    "gone: events without a row": _EVENT + "('gone', 1, 'held', 9000, 'request', NULL)",
+    "live: generation 3 follows 1": (
+        "UPDATE event SET generation = 3 WHERE reservation = 'live' AND at = 1000"
+    ),
+    "live: the row is at generation 3, the log at 2": (
+        "UPDATE reservation SET generation = 3 WHERE id = 'live'"
+    ),
+    "live: alarm-failed of generation 1 in generation 2": (
+        "UPDATE event SET generation = 1 WHERE at = 7000"
+    ),
+    "live: retry 0 after retry 1": _EVENT
+    + """('live', 2, 'alarm-failed', 9, 'alarm', '{"scheduledTime": 6000, "retryCount": 0}')""",
+}
+
+
+@pytest.fixture
+def healthy(database: Path) -> Iterator[sqlite3.Connection]:
+    """A live hold with a failing alarm, and one that is over; CHECKs are off."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        migrate(connection, load_migrations("sqlite"))
+        for statement in (HOLD, OVER, EVENTS, "PRAGMA ignore_check_constraints = ON"):
+            connection.execute(statement)
+        yield connection
+
+
+def test_a_healthy_database_has_no_violation(healthy: sqlite3.Connection, database: Path) -> None:
+    assert violations(database) == []
+
+
+def test_every_rule_has_a_planted_violation() -> None:
+    assert set(BROKEN_ROWS) == set(ROW_RULES)
+
+
+@pytest.mark.parametrize("rule", BROKEN_ROWS)
+def test_a_planted_row_is_found(healthy: sqlite3.Connection, database: Path, rule: str) -> None:
+    name, change = BROKEN_ROWS[rule]
+    healthy.execute(f"UPDATE reservation SET {change} WHERE id = '{name}'")
+    assert f"{name}: {rule}" in violations(database)
+
+
+@pytest.mark.parametrize("complaint", BROKEN_HISTORIES)
+def test_a_planted_history_is_found(
+    healthy: sqlite3.Connection, database: Path, complaint: str
+) -> None:
+    healthy.executescript(BROKEN_HISTORIES[complaint])
+    assert complaint in violations(database)
+
+
+def test_a_damaged_file_is_found(healthy: sqlite3.Connection, database: Path) -> None:
+    healthy.close()
+    page = 4096
+    with database.open("r+b") as file:
+        file.seek(2 * page)
+        file.write(b"\xff" * page)
+    assert violations(database)[0].startswith("the file is damaged: ")
+
+
+def test_a_file_that_is_no_database_is_found(database: Path) -> None:
+    database.write_bytes(b"\xff" * 8192)
+    assert violations(database) == ["the file cannot be read: file is not a database"]
+
+
+def test_the_files_of_a_killed_process_can_be_read(
+    healthy: sqlite3.Connection, database: Path, tmp_path: Path
+) -> None:
+    healthy.execute("PRAGMA journal_mode = WAL")
+    healthy.execute("UPDATE reservation SET changed_by = 'somebody' WHERE id = 'over'")
+    left = tmp_path / "left"
+    left.mkdir()
+    for file in tmp_path.glob("reservations.db*"):
+        shutil.copy(file, left)
+    copy = left / database.name
+    assert sorted(f.name for f in left.iterdir()) == [
+        "reservations.db",
+        "reservations.db-shm",
+        "reservations.db-wal",
+    ]
+    assert violations(copy) == ["over: changed_by IN ('request', 'alarm', 'replay')"]

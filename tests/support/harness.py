@@ -1,0 +1,220 @@
+"""The real service in the test's own process: real HTTP, real SQLite, a clock in the test's hand.
+
+A restart is graceful (`stop`) or not (`crash`): a crash answers, settles and drains nothing.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+from unittest.mock import patch
+
+import aiohttp
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from reservation_service import service as composition
+from reservation_service.config import Settings
+from tests.support.clock import FakeClock
+from tests.support.gates import GatedStore, Gates
+from tests.support.poison import Poison
+from tests.support.recorder import Recorder
+from tests.support.waiting import bounded
+from tests.support.waker import HandWaker
+
+Sections = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP answer, read to its end."""
+
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class ServiceHarness:
+    """One database, its clock, and the service that runs on it now, if any.
+
+    `sections` are settings as in the configuration file; what is said there about the port and
+    the database is overruled. Jitter is 0 and the waker is in the test's hand.
+    """
+
+    def __init__(
+        self, database: Path, clock: FakeClock, recorder: Recorder, **sections: Sections
+    ) -> None:
+        self.database = database
+        self.clock = clock
+        self.recorder = recorder
+        self.gates = Gates()
+        self.waker = HandWaker(clock)
+        self.complaints: list[str] = []
+        self.sections = sections
+        self._client: aiohttp.ClientSession | None = None
+        self._service: composition.Service | None = None
+        self._running: asyncio.Task[int] | None = None
+
+    async def start(self) -> Self:
+        """Serve on a free port. Raises StartupError like the service itself."""
+        asyncio.get_running_loop().set_exception_handler(self._complain)
+        self.gates = Gates()
+        self.waker.retire()
+        self.waker = HandWaker(self.clock)
+        service = composition.Service(
+            settings_for(self.database, **self.sections),
+            self.clock,
+            self.recorder.observe,
+            waker=self.waker,
+            jitter=lambda: 0.0,
+        )
+        with patch.object(composition, "GroupedStore", partial(GatedStore, self.gates)):
+            await service.start()
+        self._service = service
+        self._running = asyncio.create_task(service.run())
+        self._client = aiohttp.ClientSession(f"http://127.0.0.1:{service.port}")
+        return self
+
+    async def stop(self) -> int:
+        """Stop like a SIGTERM does; the exit status of the process that it would have been."""
+        service, running, client = self._parts()
+        service.request_stop()
+        status = await bounded(running, "the service to end")
+        await client.close()
+        await bounded(service.stop(), "the service to stop")
+        self._service = None
+        assert self.complaints == []
+        return status
+
+    async def crash(self) -> None:
+        """Die at once: what is in memory is gone, what is committed stays, the lock is free."""
+        service, running, client = self._parts()
+        service.request_stop()
+        await bounded(running, "the service to end")
+        doomed = [task for task in asyncio.all_tasks() if _is_the_services(task)]
+        for task in doomed:
+            task.cancel()
+        if doomed:
+            await bounded(asyncio.wait(doomed), "the service's tasks to die")
+        await client.close()
+        await bounded(service._opened.aclose(), "the files to be closed")
+        self._service = None
+        assert self.complaints == []
+
+    async def close(self) -> None:
+        """Stop if it still runs."""
+        if self._service is not None:
+            await self.stop()
+        self.waker.retire()
+
+    async def exited(self) -> int:
+        """Wait until the service ends on its own; the exit status."""
+        _, running, _ = self._parts()
+        return await bounded(asyncio.shield(running), "the service to end on its own")
+
+    @property
+    def poison(self) -> Poison:
+        return Poison(self.database)
+
+    @property
+    def port(self) -> int:
+        service, _, _ = self._parts()
+        return service.port
+
+    async def request(self, method: str, path: str, **options: Any) -> Answer:
+        """One request; `path` goes out as it is spelled."""
+        _, _, client = self._parts()
+        url = URL(f"http://127.0.0.1:{self.port}{path}", encoded=True)
+        async with client.request(method, url, **options) as response:
+            body = await response.read()
+            return Answer(response.status, response.headers, body)
+
+    async def get(self, path: str) -> Answer:
+        return await self.request("GET", path)
+
+    async def post(self, path: str, document: object) -> Answer:
+        return await self.request("POST", path, json=document)
+
+    async def hold(self, reservation_id: str, ttl_seconds: int = 60) -> Any:
+        """Hold, and return the document of the 201."""
+        answer = await self.post(f"/reservations/{reservation_id}", {"ttlSeconds": ttl_seconds})
+        assert answer.status == 201, answer
+        return answer.json
+
+    async def status(self, reservation_id: str) -> Any:
+        """The document of the reservation as it is now."""
+        answer = await self.get(f"/reservations/{reservation_id}")
+        assert answer.status == 200, answer
+        return answer.json
+
+    async def replay(self, reservation_id: str, now: int) -> Any:
+        answer = await self.post(f"/reservations/{reservation_id}/replay-alarm", {"now": now})
+        assert answer.status == 200, answer
+        return answer.json
+
+    async def advance(self, ms: int) -> None:
+        """Let `ms` pass, and everything that falls due in it be done."""
+        self.clock.advance(ms)
+        await self.quiet()
+
+    async def look(self) -> None:
+        """Make the dispatcher look into the table, and wait until it has."""
+        self.waker.tick()
+        await self.quiet()
+
+    async def quiet(self) -> None:
+        """Wait until the dispatcher sleeps and no attempt is at work."""
+        await self.waker.asleep()
+        while attempts := [task for task in asyncio.all_tasks() if _is_an_attempt(task)]:
+            await bounded(asyncio.wait(attempts), "the attempts at work to end")
+            await self.waker.asleep()
+
+    def _parts(self) -> tuple[composition.Service, "asyncio.Task[int]", aiohttp.ClientSession]:
+        assert self._service is not None, "the service does not run"
+        assert self._running is not None
+        assert self._client is not None
+        return self._service, self._running, self._client
+
+    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What asyncio would only log is a failure of the test."""
+        self.complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+
+def settings_for(database: Path, **sections: Sections) -> Settings:
+    """The defaults, with `sections` on top, on `database` and any free port."""
+    given = {name: dict(section) for name, section in sections.items()}
+    given.setdefault("server", {})["port"] = 0
+    given.setdefault("storage", {})["database"] = database
+    given.setdefault("log", {}).setdefault("access", False)
+    return Settings.model_validate(given)
+
+
+@contextmanager
+def threads_accounted_for() -> Iterator[None]:
+    """No thread is left that was not there before: one would keep the process from exiting."""
+    before = set(threading.enumerate())
+    yield
+    left = [t for t in threading.enumerate() if t not in before and not t.daemon]
+    assert left == []
+
+
+def _is_an_attempt(task: "asyncio.Task[Any]") -> bool:
+    return _name(task) == "AlarmClock._attempt"
+
+
+def _is_the_services(task: "asyncio.Task[Any]") -> bool:
+    owner, _, _ = _name(task).partition(".")
+    return owner in {"AlarmClock", "GroupedStore", "GroupCommit", "Service", "RequestHandler"}
+
+
+def _name(task: "asyncio.Task[Any]") -> str:
+    return getattr(task.get_coro(), "__qualname__", "")
