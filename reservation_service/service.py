@@ -216,7 +216,7 @@ class Service:
         self._opened.push_async_callback(runner.cleanup)
         self._observe(
             "service-started",
-            url=f"http://{server.host}:{self.port}",
+            url=f"http://{f'[{server.host}]' if ':' in server.host else server.host}:{self.port}",
             host=server.host,
             port=self.port,
             database=str(self._settings.storage.database),

@@ -25,12 +25,16 @@ class Telemetry:
     def __init__(self, clock: Clock, stream: BinaryIO | None = None) -> None:
         self._clock = clock
         self._lines = _Lines(stream or sys.stdout.buffer)
-        self._info = structlog.wrap_logger(
-            self._lines,
-            processors=[self._render],
-            wrapper_class=structlog.make_filtering_bound_logger("info"),
-            context_class=dict,
-        ).bind().info
+        self._info = (
+            structlog.wrap_logger(
+                self._lines,
+                processors=[self._render],
+                wrapper_class=structlog.make_filtering_bound_logger("info"),
+                context_class=dict,
+            )
+            .bind()
+            .info
+        )
 
     def observe(self, name: str, **fields: object) -> None:
         """Record that `name` happened; fields are JSON values."""

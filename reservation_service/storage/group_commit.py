@@ -11,8 +11,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from reservation_service.errors import MessageFailed, Overloaded, ServiceError
-
+from reservation_service.errors import (
+    MessageFailed,
+    OutcomeUnknown,
+    Overloaded,
+    ServiceError,
+    StorageUnavailable,
+)
 
 _QUIET_PASSES = 3
 """A request needs so many passes of the event loop from its socket to the queue."""
@@ -82,7 +87,7 @@ class GroupCommit(Generic[M, R]):
             self._end(error)
             raise
         finally:
-            self._end(ServiceError())
+            self._end(StorageUnavailable())
 
     def close(self) -> None:
         """Let `run` return once everything that was taken is answered."""
@@ -130,6 +135,9 @@ class GroupCommit(Generic[M, R]):
             _fail(batch, error)
             if error.fatal:
                 raise
+        except BaseException:  # a bug, or cancelled in the middle: nobody knows what was done
+            _fail(batch, OutcomeUnknown())
+            raise
         else:
             for waiting, result in zip(batch, results, strict=True):
                 if not waiting.answer.done():

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from reservation_service.clock import Clock
-from reservation_service.errors import DatabaseUnusable
+from reservation_service.errors import DatabaseUnusable, MessageFailed, ServiceError
 from reservation_service.reservation import Expire, Hold, Outcome, Reservation
 from reservation_service.storage.connection import failure_before_commit, failure_of_commit
 from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
@@ -170,9 +170,12 @@ class BatchTransaction:
         except sqlite3.Error as error:
             roll_back(connection)
             raise failure_before_commit(error) from error
-        except BaseException:
+        except ServiceError:
             roll_back(connection)
             raise
+        except Exception as error:  # a bug that one message brings out fails that message alone
+            roll_back(connection)
+            raise MessageFailed from error
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:

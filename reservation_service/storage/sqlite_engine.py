@@ -71,7 +71,7 @@ class SqliteEngine:
             writer = await open_writer(path)
         except (OSError, sqlite3.Error) as error:
             lock.release()
-            raise StartupError(f"Cannot open the database {path}: {error}.") from error
+            raise _cannot_open(path, error) from error
         return cls(path, lock, writer)
 
     async def migrate(self) -> list[str]:
@@ -130,11 +130,19 @@ class SqliteEngine:
 
 def _resolve(database: Path) -> Path:
     path = Path(os.path.realpath(database))
-    if not path.parent.is_dir():
-        raise StartupError(f"The directory {path.parent} does not exist; create it first.")
-    if path.exists() and not path.is_file():
-        raise StartupError(f"{path} is not a file; choose another database.")
+    try:
+        if not path.parent.is_dir():
+            raise StartupError(f"The directory {path.parent} does not exist; create it first.")
+        if path.exists() and not path.is_file():
+            raise StartupError(f"{path} is not a file; choose another database.")
+    except OSError as error:
+        raise _cannot_open(path, error) from error
     return path
+
+
+def _cannot_open(path: Path, error: OSError | sqlite3.Error) -> StartupError:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return StartupError(f"Cannot open the database {path}: {reason}.")
 
 
 def _create_private(path: Path) -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
 from reservation_service.clock import Clock
-from reservation_service.errors import ServiceError
+from reservation_service.errors import MessageFailed, ServiceError
 from reservation_service.web.problems import BadRequest, problem, problem_of, problem_of_http
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -57,6 +57,8 @@ async def _answer(request: web.Request, handler: Handler, observe: Observe) -> w
     except BadRequest as error:
         return problem(error.code, str(error))
     except ServiceError as error:
+        if isinstance(error, MessageFailed):
+            observe("request-failed", path=request.path, error=repr(error.__cause__))
         return problem_of(error)
     except web.HTTPException as error:
         return problem_of_http(error)
