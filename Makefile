@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install run demo test test-system tools check lint format build lock clean
+.PHONY: help install run demo test test-system torture tools check lint format build lock clean
 
 help: ## print the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -26,6 +26,9 @@ test: install ## the tests that need Python alone
 
 test-system: install tools ## the tests with real processes, other users and system tools
 	$(BIN)/pytest -m system
+
+torture: install tools ## attack the promises for long; ARGS="power-cut --short" for less
+	$(BIN)/python -m tests.torture $(ARGS)
 
 check: lint tools test test-system ## everything a change must pass
 

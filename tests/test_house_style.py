@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "reservation_service").rglob("*.py"))
 # Where real processes live in real time, a test may have to look again after a while.
-REAL_TIME = {"process", "system"}
+REAL_TIME = {"process", "system", "torture"}
 TESTS = [
     path
     for path in sorted((ROOT / "tests").rglob("*.py"))
