@@ -211,7 +211,7 @@ class Service:
             )
         except OSError as error:
             raise StartupError(
-                f"Cannot listen on {server.host}:{server.port}: {error.strerror}."
+                f"Cannot listen on {server.host}:{server.port}: {_plain(error)}."
             ) from error
         self._opened.push_async_callback(runner.cleanup)
         self._observe(
@@ -235,6 +235,13 @@ def _reason(task: asyncio.Task[None]) -> str:
     if isinstance(error, ServiceError):
         return f"{error} ({error.__cause__})" if error.__cause__ else str(error)
     return f"a part ended on its own: {error!r}"
+
+
+def _plain(error: OSError) -> str:
+    """The system's own words, without those that asyncio puts around them."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 def _alarm_limits(settings: Settings) -> AlarmLimits:
