@@ -61,13 +61,13 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 database_option = click.option(
     "--database",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     help="The SQLite file, relative to the working directory.  [storage.database]",
 )
 config_option = click.option(
     "--config",
     "file",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     help="The configuration file; ./config.toml if there is one.",
 )
 
