@@ -148,7 +148,11 @@ class GroupCommit(Generic[M, R]):
             _fail(batch, error)
             return
         middle = len(batch) // 2
-        await self._commit(batch[:middle])
+        try:
+            await self._commit(batch[:middle])
+        except BaseException:  # the end: the other half is not tried any more
+            _fail(batch[middle:], StorageUnavailable())
+            raise
         await self._commit(batch[middle:])
 
     def _end(self, error: ServiceError) -> None:
