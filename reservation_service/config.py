@@ -151,7 +151,7 @@ class WriterSettings(Section):
     """How many changes wait for the disk, and how many share one transaction."""
 
     queue_max: int = _number(10_000, 1, 1_000_000)
-    batch_max: int = _number(1_000, 1, 100_000)
+    batch_max: int = _number(1_000, 2, 100_000)
 
 
 class LogSettings(Section):

@@ -45,6 +45,8 @@ class _Waiting(Generic[M, R]):
 class GroupCommit(Generic[M, R]):
     """Takes messages one by one and hands them to `run` in batches, one batch at a time.
 
+    `batch_max` is 2 or more, so that requests and alarms both have room in each batch.
+
     `run` gets at most `batch_max` messages, never two for one ID, and returns their results in
     the same order. `queue_max` bounds the requests that wait, not those of the batch at work.
     """
