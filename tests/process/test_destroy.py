@@ -1,0 +1,35 @@
+"""A destroyed namespace stays destroyed until its file is removed."""
+
+import subprocess
+
+from tests.process.server import Server, command, environment
+
+
+def destroy(server: Server, name: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command("destroy", "--yes", name, "--database", str(server.database)),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+
+
+def test_a_destroyed_namespace_answers_410_until_its_file_is_removed(server: Server) -> None:
+    server.start().hold("precious", 3600)
+    assert destroy(server, "reservation-expiry").returncode == 1  # the service is not stopped
+    server.stop()
+    assert destroy(server, "something-else").returncode == 1
+    assert server.query("SELECT count(*) FROM reservation") == [(1,)]
+    assert destroy(server, "reservation-expiry").returncode == 0
+    assert server.query("SELECT count(*) FROM reservation") == [(0,)]
+
+    server.start()
+    for method, path in (("GET", "/"), ("GET", "/reservations/precious"), ("POST", "/nowhere")):
+        answer = server.call(method, path, {"ttlSeconds": 60} if method == "POST" else None)
+        assert (answer.status, answer.body) == (410, {"status": "cleanup"})
+    server.stop()
+
+    server.database.unlink()
+    assert server.start().read("precious")["status"] == "missing"
