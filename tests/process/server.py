@@ -69,12 +69,15 @@ def environment(**settings: object) -> dict[str, str]:
 class Server:
     """One database in `folder`, and one process on it at a time.
 
-    A hold of one second is allowed, so that nobody waits longer for a deadline.
+    A hold of one second is allowed, so that nobody waits longer for a deadline. An attacker may
+    put another program around `command`, and give it `variables`, before it starts.
     """
 
     def __init__(self, folder: Path, database: Path | None = None, **settings: object) -> None:
         self.database = database or folder / "reservations.db"
         self.settings = {"reservations__ttl_seconds_min": 1, "server__port": 0} | settings
+        self.command = command("serve", "--database", str(self.database))
+        self.variables: dict[str, str] = {}
         self.lines: list[Line] = []
         self.port = 0
         self._folder = folder
@@ -183,9 +186,9 @@ class Server:
         self.lines, self._log_is_over = [], False
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
-                command("serve", "--database", str(self.database)),
+                self.command,
                 cwd=self._folder,
-                env=environment(**self.settings),
+                env=environment(**self.settings) | self.variables,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
