@@ -101,6 +101,8 @@ class ServerSettings(Section):
     )
     port: int = _number(8787, 0, 65_535)
     body_bytes_max: int = _number(16_384, 256, 1_048_576)
+    requests_max: int = _number(1_000, 1, 100_000)
+    connections_max: int = _number(2_000, 1, 100_000)
 
 
 class StorageSettings(Section):

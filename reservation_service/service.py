@@ -7,6 +7,7 @@ half a service would keep accepting what it cannot promise.
 import asyncio
 import os
 import random
+import resource
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -18,7 +19,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from reservation_service.actor import ReservationNamespace
 from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
-from reservation_service.clock import BootClock, Clock
+from reservation_service.clock import BootClock, Clock, watch_divergence
 from reservation_service.config import Settings
 from reservation_service.errors import ServiceError, StartupError
 from reservation_service.retry import RetryPolicy
@@ -27,14 +28,21 @@ from reservation_service.storage.sqlite_engine import Recovery, Reloaded, Sqlite
 from reservation_service.telemetry import Telemetry
 from reservation_service.waker import SchedulerWaker
 from reservation_service.web.api import Api, ApiLimits
-from reservation_service.web.server import build_app, build_tombstone, start_server
+from reservation_service.web.application import Surroundings, tombstone_routes
+from reservation_service.web.connections import Connections
+from reservation_service.web.server import HttpServer
 
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
 
 
+FILES_BESIDE_CONNECTIONS = 64
+"""Databases, pipes, listeners and what libraries open."""
+
+
 async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError when it refuses to."""
+    _allow_open_files(settings.server.connections_max + FILES_BESIDE_CONNECTIONS)
     clock = BootClock()
     telemetry = Telemetry(clock)
     service = Service(settings, clock, telemetry.observe)
@@ -142,13 +150,11 @@ class Service:
             self._clock,
             Recovery(alarms.retry_first_ms, alarms.retry_cap_ms, int(self._jitter() * 1e9)),
         )
-        if reloaded.is_destroyed:
-            app = build_tombstone(self._clock, self._observe)
-        else:
-            app = self._compose(engine, reloaded)
-        await self._listen(app)
+        self._run(watch_divergence(self._clock, self._observe))
+        routes = tombstone_routes() if reloaded.is_destroyed else self._compose(engine, reloaded)
+        await self._listen(routes)
 
-    def _compose(self, engine: SqliteEngine, reloaded: Reloaded) -> web.Application:
+    def _compose(self, engine: SqliteEngine, reloaded: Reloaded) -> list[web.RouteDef]:
         """The two paths: routes to actors, and the alarm clock to the same actors."""
         settings = self._settings
         store = GroupedStore(
@@ -179,8 +185,7 @@ class Service:
         )
         self._run(alarm_clock.run())
         self._run(self._check_integrity(engine))
-        api = Api(namespace, _api_limits(settings))
-        return build_app(api.routes(), self._clock, self._observe, settings.server.body_bytes_max)
+        return Api(namespace, _api_limits(settings)).routes()
 
     def _start_waker(self) -> Waker:
         scheduler = AsyncIOScheduler(timezone=UTC)
@@ -203,17 +208,20 @@ class Service:
         self._observe("integrity-checked")
         await self._stop_requested.wait()
 
-    async def _listen(self, app: web.Application) -> None:
+    async def _listen(self, routes: list[web.RouteDef]) -> None:
         server = self._settings.server
+        connections = Connections(server.connections_max)
+        surroundings = Surroundings(self._clock, self._observe, connections, server.requests_max)
+        app = surroundings.build_app(routes, server.body_bytes_max)
+        http = HttpServer(app, connections, self._observe, access_log=self._settings.log.access)
         try:
-            runner, self.port = await start_server(
-                app, server.host, server.port, self._observe, access_log=self._settings.log.access
-            )
+            await http.start(server.host, server.port)
         except OSError as error:
             raise StartupError(
                 f"Cannot listen on {server.host}:{server.port}: {_plain(error)}."
             ) from error
-        self._opened.push_async_callback(runner.cleanup)
+        self._opened.push_async_callback(http.stop)
+        self.port = http.port
         self._observe(
             "service-started",
             url=f"http://{f'[{server.host}]' if ':' in server.host else server.host}:{self.port}",
@@ -221,6 +229,18 @@ class Service:
             port=self.port,
             database=str(self._settings.storage.database),
         )
+
+
+def _allow_open_files(needed: int) -> None:
+    """Raise this process's own limit where the system lets it. Raises StartupError otherwise."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in {soft, hard} and needed > hard:
+        raise StartupError(
+            f"{needed} open files are needed and the system allows {hard}; "
+            "raise the limit (ulimit -n) or lower server.connections_max."
+        )
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 async def _end(task: asyncio.Task[None], stop: Callable[[], object]) -> None:

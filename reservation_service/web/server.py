@@ -1,21 +1,15 @@
-"""The HTTP server around the routes: errors as problems, `Server-Time`, bounds, access lines.
+"""The listening HTTP server: from a socket to the application, with an access line per answer."""
 
-Every answer, refusals included, carries `Server-Time` (epoch ms), so that a countdown needs no
-browser clock, and `Cache-Control: no-store`. A bug is answered without its stack trace.
-"""
-
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
-from reservation_service.clock import Clock
-from reservation_service.errors import MessageFailed, ServiceError
-from reservation_service.web.problems import BadRequest, problem, problem_of, problem_of_http
+from reservation_service.web.connections import Connections
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Observe = Callable[..., None]
 
 KEEPALIVE_SECONDS = 15.0
@@ -24,71 +18,49 @@ KEEPALIVE_SECONDS = 15.0
 SHUTDOWN_SECONDS = 2.0
 """How long a stop waits for requests that have begun, half-sent ones among them."""
 
-
-def build_app(
-    routes: Sequence[web.RouteDef], clock: Clock, observe: Observe, body_bytes_max: int
-) -> web.Application:
-    """An application that answers `routes`, and everything else with a problem."""
-
-    @web.middleware
-    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-        response = await _answer(request, handler, observe)
-        response.headers["Server-Time"] = str(clock.now())
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
-    app = web.Application(middlewares=[answer], client_max_size=body_bytes_max)
-    app.add_routes(routes)
-    return app
+_BACKLOG = 1024
 
 
-def build_tombstone(clock: Clock, observe: Observe) -> web.Application:
-    """What a destroyed namespace answers: 410 to every path and method."""
+class HttpServer:
+    """Serves `app` from `start` to `stop`, on `port`, also when any free one was asked for."""
 
-    async def gone(_request: web.Request) -> web.Response:
-        return web.json_response({"status": "cleanup"}, status=410)
+    def __init__(
+        self, app: web.Application, connections: Connections, observe: Observe, *, access_log: bool
+    ) -> None:
+        self._connections = connections
+        self._runner = web.AppRunner(
+            app,
+            access_log_class=_AccessLog,
+            access_log=observe if access_log else None,
+            logger=_library_logger(observe),
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+        self._listener: asyncio.Server | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self.port = 0
 
-    return build_app([web.route("*", "/{path:.*}", gone)], clock, observe, body_bytes_max=0)
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises OSError when that address cannot be had; then nothing stays open."""
+        await self._runner.setup()
+        assert self._runner.server is not None
+        connect = self._connections.admit(self._runner.server)
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(connect, host, port, backlog=_BACKLOG)
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        self.port = self._listener.sockets[0].getsockname()[1]
+        self._watch = asyncio.create_task(self._connections.watch())
 
-
-async def _answer(request: web.Request, handler: Handler, observe: Observe) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except BadRequest as error:
-        return problem(error.code, str(error))
-    except ServiceError as error:
-        if isinstance(error, MessageFailed):
-            observe("request-failed", path=request.path, error=repr(error.__cause__))
-        return problem_of(error)
-    except web.HTTPException as error:
-        return problem_of_http(error)
-    except ConnectionError:
-        raise  # nobody is there to be answered
-    except Exception as error:  # noqa: BLE001 - a bug is answered like any failure
-        observe("request-failed", path=request.path, error=repr(error))
-        return problem_of(ServiceError())
-
-
-async def start_server(
-    app: web.Application, host: str, port: int, observe: Observe, *, access_log: bool
-) -> tuple[web.AppRunner, int]:
-    """Listen; the runner, whose `cleanup` stops it, and the port. Raises OSError."""
-    runner = web.AppRunner(
-        app,
-        access_log_class=_AccessLog,
-        access_log=observe if access_log else None,
-        logger=_library_logger(observe),
-        keepalive_timeout=KEEPALIVE_SECONDS,
-        shutdown_timeout=SHUTDOWN_SECONDS,
-    )
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port, backlog=1024)
-        await site.start()
-    except BaseException:
-        await runner.cleanup()
-        raise
-    return runner, runner.addresses[0][1]
+    async def stop(self) -> None:
+        """Accept nothing more, answer what has begun, close; within `SHUTDOWN_SECONDS`."""
+        assert self._listener is not None
+        assert self._watch is not None
+        self._listener.close()
+        self._watch.cancel()
+        await self._runner.cleanup()
 
 
 class _AccessLog(AbstractAccessLogger):

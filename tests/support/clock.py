@@ -19,6 +19,9 @@ class FakeClock:
     def seconds_until(self, at_ms: int) -> float:
         return (at_ms - self._now) / 1000
 
+    def divergence_ms(self) -> int:
+        return 0
+
     def advance(self, ms: int) -> int:
         """Move on by `ms` (0 or more) and return the new time."""
         assert ms >= 0, ms

@@ -1,0 +1,86 @@
+"""What stands around every route: errors as problems, `Server-Time`, a limit on requests.
+
+Every answer, refusals included, carries `Server-Time` (epoch ms), so that a countdown needs no
+browser clock, and `Cache-Control: no-store`. Beyond the limit a request is refused at once and
+unread. A bug is answered without its stack trace.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiohttp import web
+
+from reservation_service.clock import Clock
+from reservation_service.errors import MessageFailed, Overloaded, ServiceError
+from reservation_service.web.connections import Connections
+from reservation_service.web.problems import BadRequest, problem, problem_of, problem_of_http
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Observe = Callable[..., None]
+
+
+class Surroundings:
+    """The one middleware. `requests_max` is how many requests may be in flight."""
+
+    def __init__(
+        self, clock: Clock, observe: Observe, connections: Connections, requests_max: int
+    ) -> None:
+        self._clock = clock
+        self._observe = observe
+        self._connections = connections
+        self._requests_max = requests_max
+        self._in_flight = 0
+
+    def build_app(self, routes: Sequence[web.RouteDef], body_bytes_max: int) -> web.Application:
+        """An application that answers `routes`, and everything else with a problem."""
+
+        @web.middleware
+        async def surround(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._surround(request, handler)
+
+        app = web.Application(middlewares=[surround], client_max_size=body_bytes_max)
+        app.add_routes(routes)
+        return app
+
+    async def _surround(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._in_flight += 1
+        self._connections.begin(request.protocol)
+        try:
+            if self._in_flight > self._requests_max:
+                response: web.StreamResponse = problem_of(Overloaded())
+            else:
+                response = await self._answer(request, handler)
+        finally:
+            self._in_flight -= 1
+            self._connections.end(request.protocol)
+        response.headers["Server-Time"] = str(self._clock.now())
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except BadRequest as error:
+            return problem(error.code, str(error))
+        except ServiceError as error:
+            if isinstance(error, MessageFailed):
+                self._report(request, error.__cause__)
+            return problem_of(error)
+        except web.HTTPException as error:
+            return problem_of_http(error)
+        except ConnectionError:
+            raise  # nobody is there to be answered
+        except Exception as error:  # noqa: BLE001 - a bug is answered like any failure
+            self._report(request, error)
+            return problem_of(ServiceError())
+
+    def _report(self, request: web.Request, error: BaseException | None) -> None:
+        self._observe("request-failed", path=request.path, error=repr(error))
+
+
+def tombstone_routes() -> list[web.RouteDef]:
+    """What a destroyed namespace answers: 410 to every path and method."""
+
+    async def gone(_request: web.Request) -> web.Response:
+        return web.json_response({"status": "cleanup"}, status=410)
+
+    return [web.route("*", "/{path:.*}", gone)]
