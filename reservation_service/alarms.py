@@ -69,8 +69,7 @@ class AlarmClock:
         self._limits = limits
         self._observe = observe
         self._next_due_at: int | None = None
-        self._running: dict[str, tuple[Claimed, asyncio.Task[None]]] = {}
-        self._room = asyncio.Event()
+        self._running: dict[tuple[str, int], tuple[Claimed, asyncio.Task[None]]] = {}
         self._pause = _Pause(observe)
 
     def expect(self, next_due_at: int | None) -> None:
@@ -91,9 +90,8 @@ class AlarmClock:
             await self._drain()
 
     async def _dispatch_due(self) -> None:
-        """Claim until nothing is due, as far as there is room for attempts in flight."""
-        while True:
-            limit = await self._wait_for_room()
+        """Claim until nothing is due, or until there is no room for more attempts in flight."""
+        while (limit := self._room()) > 0:
             claim = Claim(limit, self._limits.lease_ms, self._outlived_leases())
             try:
                 claimed = await self._store.claim(claim)
@@ -101,15 +99,13 @@ class AlarmClock:
                 self._pause.begin(trouble)
                 return
             for one in claimed:
-                self._running[one.id] = one, asyncio.create_task(self._attempt(one))
+                self._running[one.id, one.claim] = one, asyncio.create_task(self._attempt(one))
             if len(claimed) < limit:
                 return
 
-    async def _wait_for_room(self) -> int:
-        while (room := self._limits.in_flight_max - len(self._running)) <= 0:
-            self._room.clear()
-            await self._room.wait()
-        return min(room, self._limits.claim_max)
+    def _room(self) -> int:
+        free = self._limits.in_flight_max - len(self._running)
+        return min(free, self._limits.claim_max)
 
     def _outlived_leases(self) -> list[str]:
         """IDs whose attempt is still at work here although its lease is over."""
@@ -129,8 +125,10 @@ class AlarmClock:
             if not error.fatal:
                 self._observe("settle-failed", reservation_id=claimed.id, error=str(error))
         finally:
-            del self._running[claimed.id]
-            self._room.set()
+            was_full = self._room() <= 0
+            del self._running[claimed.id, claimed.claim]
+            if was_full:  # more may be due than there was room for
+                self._waker.arm(self._clock.now())
 
     async def _dispatch(self, claimed: Claimed) -> bool:
         """One attempt; True when the slot is no longer this claim's."""
