@@ -1,0 +1,194 @@
+"""Actors: one message at a time per ID and in order, different IDs in parallel."""
+
+import asyncio
+import gc
+
+import pytest
+
+from reservation_service.actor import ReservationNamespace
+from reservation_service.errors import StorageFull
+from reservation_service.reservation import (
+    AlarmInfo,
+    AlreadyConfirmed,
+    Expire,
+    Hold,
+    Message,
+    Outcome,
+    Reservation,
+    Status,
+    Trigger,
+)
+from reservation_service.store import Claim, Claimed, Retry
+from tests.support.gates import Gate
+from tests.support.waiting import bounded
+
+
+def row(reservation_id: str, status: Status = Status.HELD) -> Reservation:
+    return Reservation(reservation_id, status, 1, 0, 1, None, None, None, 0, 1, 0, False)
+
+
+class Memory:
+    """A store that only remembers what it was told, behind a gate for each ID."""
+
+    def __init__(self) -> None:
+        self.begun: list[Message] = []
+        self.ended: list[Message] = []
+        self.read_ids: list[str] = []
+        self.gates: dict[str, Gate] = {}
+        self.outcomes: dict[str, Outcome | Exception] = {}
+
+    async def apply(self, message: Message) -> Outcome:
+        self.begun.append(message)
+        if gate := self.gates.get(message.id):
+            await gate.enter()
+        self.ended.append(message)
+        outcome = self.outcomes.get(message.id, Outcome(True, row(message.id)))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def read(self, reservation_id: str) -> Reservation:
+        self.read_ids.append(reservation_id)
+        return row(reservation_id)
+
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        raise NotImplementedError
+
+    async def settle(self, retry: Retry) -> Reservation:
+        raise NotImplementedError
+
+    def block(self, reservation_id: str) -> Gate:
+        gate = self.gates[reservation_id] = Gate(lambda _: True)
+        return gate
+
+
+@pytest.fixture
+def store() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def namespace(store: Memory) -> ReservationNamespace:
+    return ReservationNamespace(store)
+
+
+async def test_one_id_handles_one_message_at_a_time_in_the_order_of_arrival(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    gate = store.block("seat-1")
+    turns = [
+        asyncio.create_task(namespace.get_by_name("seat-1").hold(ttl_ms)) for ttl_ms in range(1, 6)
+    ]
+    await gate.reached()
+    assert store.begun == [Hold("seat-1", 1)]
+    gate.open()
+    await bounded(asyncio.gather(*turns), "all turns")
+    assert store.ended == [Hold("seat-1", ttl_ms) for ttl_ms in range(1, 6)]
+
+
+async def test_requests_alarms_and_replays_of_one_id_take_turns(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    gate = store.block("seat-1")
+    actor = namespace.get_by_name("seat-1")
+    turns = [
+        asyncio.ensure_future(turn)
+        for turn in (actor.hold(1), actor.alarm(AlarmInfo(1, 0)), actor.process_expiry(7))
+    ]
+    await gate.reached()
+    gate.open()
+    await bounded(asyncio.gather(*turns), "all turns")
+    assert store.ended == [
+        Hold("seat-1", 1),
+        Expire("seat-1", Trigger.ALARM, None),
+        Expire("seat-1", Trigger.REPLAY, 7),
+    ]
+
+
+async def test_a_busy_id_keeps_no_other_waiting(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    gate = store.block("seat-1")
+    busy = asyncio.create_task(namespace.get_by_name("seat-1").hold(1))
+    await gate.reached()
+    held = await bounded(namespace.get_by_name("seat-2").hold(1), "the other ID")
+    assert held.reservation_id == "seat-2"
+    assert not busy.done()
+    gate.open()
+    await bounded(busy, "the busy one")
+
+
+async def test_reading_waits_for_no_turn(store: Memory, namespace: ReservationNamespace) -> None:
+    gate = store.block("seat-1")
+    busy = asyncio.create_task(namespace.get_by_name("seat-1").hold(1))
+    await gate.reached()
+    assert (await bounded(namespace.get_by_name("seat-1").status(), "a read")).status == "held"
+    gate.open()
+    await bounded(busy, "the busy one")
+
+
+async def test_a_caller_who_gives_up_hands_the_turn_on(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    gate = store.block("seat-1")
+    gone = asyncio.create_task(namespace.get_by_name("seat-1").hold(1))
+    await gate.reached()
+    following = asyncio.create_task(namespace.get_by_name("seat-1").hold(2))
+    gone.cancel()
+    gate.open()
+    await bounded(following, "the next turn")
+    assert store.ended == [Hold("seat-1", 2)]
+
+
+async def test_a_failed_turn_hands_the_turn_on(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    store.outcomes["seat-1"] = StorageFull()
+    with pytest.raises(StorageFull):
+        await namespace.get_by_name("seat-1").hold(1)
+    del store.outcomes["seat-1"]
+    await bounded(namespace.get_by_name("seat-1").hold(2), "the next turn")
+
+
+async def test_a_name_has_one_actor_while_it_is_used(namespace: ReservationNamespace) -> None:
+    actor = namespace.get_by_name("seat-1")
+    assert namespace.get_by_name("seat-1") is actor
+    assert namespace.get_by_name("seat-2") is not actor
+
+
+async def test_actors_vanish_when_nobody_uses_them(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    gate = store.block("seat-0")
+    busy = asyncio.create_task(namespace.get_by_name("seat-0").hold(1))
+    await gate.reached()
+    for number in range(1, 100):
+        await namespace.get_by_name(f"seat-{number}").hold(1)
+    gc.collect()
+    assert list(namespace._actors) == ["seat-0"]
+    gate.open()
+    await bounded(busy, "the busy one")
+    del busy
+    gc.collect()
+    assert list(namespace._actors) == []
+
+
+async def test_the_alarm_and_its_replay_are_the_same_message_but_for_the_time(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    actor = namespace.get_by_name("seat-1")
+    await actor.alarm(AlarmInfo(scheduled_time=5, retry_count=3))
+    await actor.process_expiry(5)
+    assert store.ended == [
+        Expire("seat-1", Trigger.ALARM, None),
+        Expire("seat-1", Trigger.REPLAY, 5),
+    ]
+
+
+async def test_a_hold_of_a_confirmed_one_is_refused(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    store.outcomes["seat-1"] = Outcome(False, row("seat-1", Status.CONFIRMED))
+    with pytest.raises(AlreadyConfirmed) as refusal:
+        await namespace.get_by_name("seat-1").hold(1)
+    assert refusal.value.reservation.status is Status.CONFIRMED

@@ -1,0 +1,491 @@
+"""The alarm clock against a store in the test's hand: claim, dispatch, settle, pause."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from reservation_service import alarms
+from reservation_service.actor import ReservationNamespace
+from reservation_service.alarms import AlarmClock, AlarmLimits
+from reservation_service.errors import (
+    MessageFailed,
+    OutcomeUnknown,
+    ServiceError,
+    StorageFull,
+    StorageUnavailable,
+)
+from reservation_service.reservation import Message, Outcome, Reservation, Status
+from reservation_service.retry import RetryPolicy
+from reservation_service.store import Claim, Claimed, Retry
+from tests.support.clock import START, FakeClock
+from tests.support.gates import Gate
+from tests.support.recorder import Recorder
+from tests.support.waiting import Signal, bounded
+from tests.support.waker import HandWaker
+
+LIMITS = AlarmLimits(
+    lease_ms=10_000, attempt_timeout_ms=5_000, claim_max=100, in_flight_max=100, stuck_after=6
+)
+
+
+def row(reservation_id: str, *, attempts: int = 1, is_running: bool = True) -> Reservation:
+    return Reservation(
+        reservation_id=reservation_id,
+        status=Status.HELD,
+        generation=1,
+        created_at=START - 60_000,
+        expires_at=START,
+        expired_at=None,
+        confirmed_at=None,
+        released_at=None,
+        expiration_count=0,
+        alarm_at=START,
+        alarm_attempts=attempts,
+        alarm_running=is_running,
+    )
+
+
+class Shelf:
+    """A store port that hands out what the test has put there, and fails where it is told to."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self._changed = Signal()
+        self._due: list[Reservation] = []
+        self.claims: list[Claim] = []
+        self.applied: list[str] = []
+        self.settled: list[Retry] = []
+        self.gates: dict[str, Gate] = {}
+        self.outcomes: dict[str, Outcome | Exception] = {}
+        self.claim_failure: ServiceError | None = None
+        self.settle_failure: ServiceError | None = None
+
+    def put(self, *rows: Reservation) -> None:
+        self._due += rows
+
+    def block(self, reservation_id: str) -> Gate:
+        gate = self.gates[reservation_id] = Gate(lambda _: True)
+        return gate
+
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        self.claims.append(claim)
+        self._changed.notify()
+        if self.claim_failure is not None:
+            raise self.claim_failure
+        free = [one for one in self._due if one.reservation_id not in claim.running]
+        taken = free[: claim.limit]
+        self._due = [one for one in self._due if one not in taken]
+        return [Claimed(one, len(self.claims), self._clock.now()) for one in taken]
+
+    async def apply(self, message: Message) -> Outcome:
+        self.applied.append(message.id)
+        self._changed.notify()
+        if gate := self.gates.get(message.id):
+            await gate.enter()
+        outcome = self.outcomes.get(message.id)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome or Outcome(True, row(message.id, is_running=False))
+
+    async def settle(self, retry: Retry) -> Reservation:
+        if self.settle_failure is not None:
+            raise self.settle_failure
+        self.settled.append(retry)
+        self._changed.notify()
+        return row(retry.id)
+
+    async def read(self, reservation_id: str) -> Reservation:
+        raise NotImplementedError
+
+    async def has_claimed(self, times: int) -> None:
+        await self._changed.until(
+            lambda: len(self.claims) >= times, f"{times} claims, there are {len(self.claims)}"
+        )
+
+    async def has_applied(self, *ids: str) -> None:
+        await self._changed.until(
+            lambda: sorted(self.applied) == sorted(ids),
+            lambda: f"attempts at {ids}, there were {self.applied}",
+        )
+
+    async def has_settled(self, count: int = 1) -> list[Retry]:
+        await self._changed.until(
+            lambda: len(self.settled) >= count, lambda: f"{count} settles, not {self.settled}"
+        )
+        return self.settled
+
+
+class Bench:
+    """An alarm clock with everything around it in the test's hand."""
+
+    def __init__(self, limits: AlarmLimits) -> None:
+        self.clock = FakeClock()
+        self.store = Shelf(self.clock)
+        self.waker = HandWaker(self.clock)
+        self.recorder = Recorder()
+        self.alarm_clock = AlarmClock(
+            self.store,
+            ReservationNamespace(self.store),
+            self.waker,
+            self.clock,
+            policy=RetryPolicy(2_000, 60_000, lambda: 0.0),
+            limits=limits,
+            observe=self.recorder.observe,
+        )
+        self.complaints: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: self.complaints.append(str(context))
+        )
+        self.task = asyncio.create_task(self.alarm_clock.run())
+
+    def wake(self) -> None:
+        self.waker.tick()
+
+    def commit(self) -> None:
+        """Somebody's transaction went through."""
+        self.alarm_clock.expect(None)
+
+    async def seen(self, outcome: str, *ids: str) -> None:
+        for one in ids:
+            await self.recorder.seen("reservation-alarm", reservation_id=one, outcome=outcome)
+
+
+@asynccontextmanager
+async def bench(limits: AlarmLimits = LIMITS) -> AsyncIterator[Bench]:
+    made = Bench(limits)
+    await made.waker.asleep()
+    yield made
+    made.task.cancel()
+    await bounded(asyncio.wait([made.task]), "the alarm clock to end")
+    assert made.alarm_clock._running == {}
+    assert made.complaints == []
+
+
+def limits(**changed: int) -> AlarmLimits:
+    defaults = {name: getattr(LIMITS, name) for name in LIMITS.__slots__}
+    return AlarmLimits(**(defaults | changed))
+
+
+async def test_what_is_due_at_start_is_dispatched_without_being_woken() -> None:
+    made = Bench(LIMITS)
+    made.store.put(row("seat-1"))
+    await made.seen("ok", "seat-1")
+    made.task.cancel()
+    await bounded(asyncio.wait([made.task]), "the alarm clock to end")
+
+
+async def test_a_commit_with_an_earlier_alarm_moves_the_waker() -> None:
+    async with bench() as made:
+        made.alarm_clock.expect(START + 500)
+        assert made.waker.armed_at == START + 500
+        made.store.put(row("seat-1"))
+        made.clock.advance(500)
+        await made.seen("ok", "seat-1")
+
+
+async def test_it_claims_until_nothing_is_due() -> None:
+    async with bench(limits(claim_max=2)) as made:
+        made.store.put(*(row(f"seat-{number}") for number in range(5)))
+        made.wake()
+        await made.seen("ok", *(f"seat-{number}" for number in range(5)))
+        await made.waker.asleep()
+        assert [claim.limit for claim in made.store.claims] == [2, 2, 2, 2]
+
+
+async def test_a_claim_leases_for_as_long_as_it_is_configured() -> None:
+    async with bench(limits(lease_ms=7_777)) as made:
+        assert made.store.claims[0].lease_ms == 7_777
+
+
+async def test_no_more_attempts_run_than_there_is_room_for() -> None:
+    async with bench(limits(in_flight_max=2)) as made:
+        gates = {number: made.store.block(f"seat-{number}") for number in range(4)}
+        made.store.put(*(row(f"seat-{number}") for number in range(4)))
+        made.wake()
+        await made.store.has_applied("seat-0", "seat-1")
+        gates[1].open()
+        await made.store.has_applied("seat-0", "seat-1", "seat-2")
+        gates[0].open()
+        gates[2].open()
+        gates[3].open()
+        await made.seen("ok", "seat-0", "seat-1", "seat-2", "seat-3")
+
+
+async def test_a_slow_attempt_keeps_no_later_alarm_waiting() -> None:
+    async with bench() as made:
+        gate = made.store.block("slow")
+        made.store.put(row("slow"))
+        made.wake()
+        await gate.reached()
+        made.store.put(row("seat-1"), row("seat-2"))
+        made.wake()
+        await made.seen("ok", "seat-1", "seat-2")
+        assert made.recorder.of("reservation-alarm", reservation_id="slow") == []
+        gate.open()
+        await made.seen("ok", "slow")
+
+
+async def test_an_attempt_that_takes_too_long_has_failed() -> None:
+    async with bench(limits(attempt_timeout_ms=10)) as made:
+        made.store.block("slow")
+        made.store.put(row("slow"))
+        made.wake()
+        await made.seen("timed-out", "slow")
+        (retry,) = await made.store.has_settled()
+        assert retry.delay_ms == 2_000
+
+
+async def test_an_attempt_at_work_beyond_its_lease_is_not_claimed_again() -> None:
+    async with bench() as made:
+        gate = made.store.block("slow")
+        made.store.put(row("slow"))
+        made.wake()
+        await gate.reached()
+        made.clock.advance(LIMITS.lease_ms)
+        made.wake()
+        await made.waker.asleep()
+        assert made.store.claims[-1].running == ["slow"]
+        gate.open()
+        await made.seen("ok", "slow")
+        made.wake()
+        await made.waker.asleep()
+        assert made.store.claims[-1].running == []
+
+
+async def test_a_new_alarm_of_an_id_whose_old_attempt_still_settles_is_no_trouble() -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = MessageFailed()
+        made.store.settle_failure = StorageUnavailable()
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.seen("failed", "seat-1")
+        made.store.outcomes.clear()
+        made.store.put(row("seat-1"))
+        made.store.settle_failure = None
+        made.wake()
+        await made.seen("ok", "seat-1")
+        made.wake()
+        await made.store.has_settled()
+
+
+async def test_an_effect_that_moved_the_slot_is_not_settled() -> None:
+    async with bench() as made:
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.seen("ok", "seat-1")
+        await made.waker.asleep()
+    assert made.store.settled == []
+
+
+async def test_an_attempt_that_found_nothing_to_do_is_settled() -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = Outcome(False, row("seat-1", is_running=True))
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.seen("nothing-due", "seat-1")
+        assert [retry.id for retry in await made.store.has_settled()] == ["seat-1"]
+
+
+async def test_an_attempt_whose_slot_is_another_ones_by_now_is_not_settled() -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = Outcome(False, row("seat-1", is_running=False))
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.seen("nothing-due", "seat-1")
+        await made.waker.asleep()
+    assert made.store.settled == []
+
+
+@pytest.mark.parametrize("failure", [MessageFailed(), ZeroDivisionError("a bug in the handler")])
+async def test_a_failed_attempt_is_settled_with_its_claim_and_a_delay(failure: Exception) -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = failure
+        made.store.put(row("seat-1", attempts=3))
+        made.clock.advance(70)
+        made.wake()
+        await made.seen("failed", "seat-1")
+        (retry,) = await made.store.has_settled()
+    assert retry == Retry("seat-1", claim=2, delay_ms=8_000, seen=made.clock.now(), record=True)
+
+
+async def test_an_attempt_reports_itself_once_with_all_its_fields() -> None:
+    async with bench() as made:
+        made.store.put(row("seat-1", attempts=3))
+        made.clock.advance(70)
+        made.wake()
+        assert await made.recorder.seen("reservation-alarm") == [
+            {
+                "reservation_id": "seat-1",
+                "is_retry": True,
+                "retry_count": 2,
+                "outcome": "ok",
+                "lateness_ms": 70,
+            }
+        ]
+
+
+async def test_the_first_attempt_is_no_retry() -> None:
+    async with bench() as made:
+        made.store.put(row("seat-1", attempts=1))
+        made.wake()
+        (event,) = await made.recorder.seen("reservation-alarm")
+        assert (event["is_retry"], event["retry_count"]) == (False, 0)
+
+
+async def test_a_failed_attempt_tells_the_cause() -> None:
+    async with bench() as made:
+        failure = MessageFailed()
+        failure.__cause__ = ValueError("planted")
+        made.store.outcomes["seat-1"] = failure
+        made.store.put(row("seat-1"))
+        made.wake()
+        (event,) = await made.recorder.seen("reservation-alarm", outcome="failed")
+        assert event["error"] == "planted"
+
+
+@pytest.mark.parametrize(
+    ("attempts", "is_told", "is_recorded"),
+    [(5, False, True), (6, True, True), (7, False, False), (600, False, False)],
+)
+async def test_a_stuck_alarm_is_told_exactly_at_the_threshold(
+    attempts: int, is_told: bool, is_recorded: bool
+) -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = MessageFailed()
+        made.store.put(row("seat-1", attempts=attempts))
+        made.wake()
+        (retry,) = await made.store.has_settled()
+        await made.waker.asleep()
+    told = made.recorder.of("alarm-stuck", reservation_id="seat-1", failures=attempts)
+    assert bool(told) is is_told
+    assert retry.record is is_recorded
+
+
+async def test_a_failing_alarm_delays_no_other() -> None:
+    async with bench() as made:
+        made.store.outcomes["poison"] = MessageFailed()
+        made.store.put(row("poison"), row("seat-1"), row("seat-2"))
+        made.wake()
+        await made.seen("failed", "poison")
+        await made.seen("ok", "seat-1", "seat-2")
+
+
+async def test_trouble_of_the_store_is_no_failed_attempt_and_ends() -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = StorageFull()
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.recorder.seen("dispatch-paused", reason="storage-full")
+        made.wake()
+        await made.store.has_applied("seat-1", "seat-1")
+        del made.store.outcomes["seat-1"]
+        made.wake()
+        await made.seen("ok", "seat-1")
+        assert made.store.settled == []
+        made.commit()
+        await made.recorder.seen("dispatch-resumed")
+    assert len(made.recorder.of("reservation-alarm")) == 1
+    assert len(made.recorder.of("dispatch-paused")) == 1
+    assert len(made.recorder.of("dispatch-resumed")) == 1
+
+
+async def test_a_commit_of_somebody_else_ends_the_pause_at_once() -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = StorageUnavailable()
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.recorder.seen("dispatch-paused")
+        del made.store.outcomes["seat-1"]
+        made.commit()
+        await made.seen("ok", "seat-1")
+
+
+async def test_a_claim_that_meets_trouble_is_tried_again_at_the_next_look() -> None:
+    async with bench() as made:
+        made.store.claim_failure = StorageFull()
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.recorder.seen("dispatch-paused", reason="storage-full")
+        await made.waker.asleep()
+        made.store.claim_failure = None
+        made.wake()
+        await made.seen("ok", "seat-1")
+
+
+async def test_a_settle_that_meets_trouble_is_tried_again() -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = MessageFailed()
+        made.store.settle_failure = StorageFull()
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.recorder.seen("dispatch-paused", reason="storage-full")
+        made.store.settle_failure = None
+        made.wake()
+        await made.store.has_settled()
+    assert len(made.recorder.of("reservation-alarm")) == 1
+
+
+async def test_trouble_with_no_room_left_does_not_stop_the_clock() -> None:
+    async with bench(limits(in_flight_max=2)) as made:
+        for number in range(3):
+            made.store.outcomes[f"seat-{number}"] = StorageFull()
+            made.store.put(row(f"seat-{number}"))
+        made.wake()
+        await made.store.has_applied("seat-0", "seat-1")
+        made.store.outcomes.clear()
+        made.wake()
+        await made.seen("ok", "seat-0", "seat-1", "seat-2")
+
+
+async def test_a_settle_that_fails_is_told_and_left_to_the_lease() -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = MessageFailed()
+        made.store.settle_failure = MessageFailed()
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.recorder.seen("settle-failed", reservation_id="seat-1")
+
+
+async def test_a_dispatcher_that_cannot_claim_ends() -> None:
+    async with bench() as made:
+        made.store.claim_failure = OutcomeUnknown()
+        made.wake()
+        await bounded(asyncio.wait([made.task]), "the alarm clock to end")
+        assert isinstance(made.task.exception(), OutcomeUnknown)
+
+
+async def test_an_attempt_that_meets_the_end_of_the_store_reports_no_failure() -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = OutcomeUnknown()
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.store.has_applied("seat-1")
+        await made.waker.asleep()
+    assert made.recorder.of("reservation-alarm") == []
+    assert made.store.settled == []
+
+
+async def test_a_stop_lets_attempts_at_work_end() -> None:
+    async with bench() as made:
+        gate = made.store.block("seat-1")
+        made.store.put(row("seat-1"))
+        made.wake()
+        await gate.reached()
+        made.task.cancel()
+        gate.open()
+        await made.seen("ok", "seat-1")
+
+
+async def test_a_stop_waits_for_no_attempt_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alarms, "_DRAIN_S", 0.01)
+    async with bench() as made:
+        gate = made.store.block("slow")
+        made.store.put(row("slow"))
+        made.wake()
+        await gate.reached()
+        made.task.cancel()
+        await bounded(asyncio.wait([made.task]), "the alarm clock to end")
+    assert made.recorder.of("reservation-alarm") == []
+    assert made.store.settled == []
