@@ -24,7 +24,7 @@ from tests.support.clock import FakeClock
 from tests.support.gates import GatedStore, Gates
 from tests.support.poison import Poison
 from tests.support.recorder import Recorder
-from tests.support.waiting import bounded
+from tests.support.waiting import WAIT_SECONDS_MAX, bounded
 from tests.support.waker import HandWaker
 
 Sections = Mapping[str, object]
@@ -203,8 +203,10 @@ def threads_accounted_for() -> Iterator[None]:
     """No thread is left that was not there before: one would keep the process from exiting."""
     before = set(threading.enumerate())
     yield
-    left = [t for t in threading.enumerate() if t not in before and not t.daemon]
-    assert left == []
+    new = [thread for thread in threading.enumerate() if thread not in before]
+    for thread in new:
+        thread.join(WAIT_SECONDS_MAX)  # it may be about to end
+    assert [thread.name for thread in new if thread.is_alive() and not thread.daemon] == []
 
 
 def _is_an_attempt(task: "asyncio.Task[Any]") -> bool:

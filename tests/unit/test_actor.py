@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+from collections.abc import Callable
+from types import FunctionType, ModuleType
 
 import pytest
 
@@ -36,11 +38,14 @@ class Memory:
         self.read_ids: list[str] = []
         self.gates: dict[str, Gate] = {}
         self.outcomes: dict[str, Outcome | Exception] = {}
+        self.before_the_end: Callable[[], object] = lambda: None
 
     async def apply(self, message: Message) -> Outcome:
         self.begun.append(message)
         if gate := self.gates.get(message.id):
             await gate.enter()
+        self.before_the_end()
+        self.before_the_end = lambda: None
         self.ended.append(message)
         outcome = self.outcomes.get(message.id, Outcome(True, row(message.id)))
         if isinstance(outcome, Exception):
@@ -150,10 +155,49 @@ async def test_a_failed_turn_hands_the_turn_on(
     await bounded(namespace.get_by_name("seat-1").hold(2), "the next turn")
 
 
-async def test_a_name_has_one_actor_while_it_is_used(namespace: ReservationNamespace) -> None:
-    actor = namespace.get_by_name("seat-1")
-    assert namespace.get_by_name("seat-1") is actor
-    assert namespace.get_by_name("seat-2") is not actor
+async def test_a_caller_who_gives_up_just_when_its_turn_has_come_hands_it_on(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    gate = store.block("seat-1")
+    first, gone, last = (
+        asyncio.create_task(namespace.get_by_name("seat-1").hold(ttl_ms)) for ttl_ms in (1, 2, 3)
+    )
+    await gate.reached()
+    store.before_the_end = lambda: asyncio.get_running_loop().call_soon(gone.cancel)
+    gate.open()
+    await bounded(asyncio.gather(first, last), "the others' turns")
+    assert gone.cancelled()
+    assert store.ended == [Hold("seat-1", 1), Hold("seat-1", 3)]
+
+
+async def test_every_user_of_a_name_meets_at_the_same_actor(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    gate = store.block("seat-1")
+    first = namespace.get_by_name("seat-1")
+    busy = asyncio.create_task(first.hold(1))
+    await gate.reached()
+    waiting = asyncio.create_task(namespace.get_by_name("seat-1").hold(2))
+    await asyncio.sleep(0)
+    assert store.begun == [Hold("seat-1", 1)]
+    gate.open()
+    await bounded(asyncio.gather(busy, waiting), "both turns")
+
+
+def names_remembered(namespace: ReservationNamespace, store: Memory) -> set[str]:
+    """Every reservation ID that can be reached from the namespace, the store left out."""
+    seen, names, todo = {id(store)}, set(), [namespace.__dict__]
+    while todo:
+        found: object = todo.pop()
+        if id(found) in seen or isinstance(found, type | ModuleType | FunctionType):
+            continue
+        seen.add(id(found))
+        if isinstance(found, str) and found.startswith("seat-"):
+            names.add(found)
+        todo += gc.get_referents(found)
+        if isinstance(found, dict):
+            todo += found  # its keys, when they are strings, are no referents
+    return names
 
 
 async def test_actors_vanish_when_nobody_uses_them(
@@ -164,13 +208,10 @@ async def test_actors_vanish_when_nobody_uses_them(
     await gate.reached()
     for number in range(1, 100):
         await namespace.get_by_name(f"seat-{number}").hold(1)
-    gc.collect()
-    assert list(namespace._actors) == ["seat-0"]
+    assert names_remembered(namespace, store) == {"seat-0"}
     gate.open()
     await bounded(busy, "the busy one")
-    del busy
-    gc.collect()
-    assert list(namespace._actors) == []
+    assert names_remembered(namespace, store) == set()
 
 
 async def test_the_alarm_and_its_replay_are_the_same_message_but_for_the_time(

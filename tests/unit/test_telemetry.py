@@ -1,0 +1,88 @@
+"""One named event is one JSON line, whatever is in its fields."""
+
+import asyncio
+import json
+from io import BytesIO
+
+import pytest
+
+from reservation_service.telemetry import Telemetry
+from tests.support.clock import START, FakeClock
+
+
+@pytest.fixture
+def stream() -> BytesIO:
+    return BytesIO()
+
+
+@pytest.fixture
+def telemetry(stream: BytesIO, clock: FakeClock) -> Telemetry:
+    return Telemetry(clock, stream)
+
+
+def test_the_name_comes_first_then_service_time_then_the_fields(
+    telemetry: Telemetry, stream: BytesIO
+) -> None:
+    telemetry.observe("reservation-alarm", reservation_id="seat-1", is_retry=False)
+    assert stream.getvalue() == (
+        b'{"event":"reservation-alarm","timestamp":%d,"reservationId":"seat-1","isRetry":false}\n'
+        % START
+    )
+
+
+def test_fields_are_camel_case(telemetry: Telemetry, stream: BytesIO) -> None:
+    telemetry.observe("x", next_due_at=1, url="u", claims_voided=2)
+    assert list(json.loads(stream.getvalue())) == [
+        "event",
+        "timestamp",
+        "nextDueAt",
+        "url",
+        "claimsVoided",
+    ]
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "a\r\nb", '"}\n{"event":"forged', "\x1b[2J", "\x00"])
+def test_no_field_can_forge_a_line(telemetry: Telemetry, stream: BytesIO, hostile: str) -> None:
+    telemetry.observe("request", path=hostile)
+    line, rest = stream.getvalue().split(b"\n", 1)
+    assert rest == b""
+    assert all(byte >= 0x20 for byte in line)
+    assert json.loads(line)["path"] == hostile
+
+
+def test_time_is_read_when_the_event_happens(
+    telemetry: Telemetry, stream: BytesIO, clock: FakeClock
+) -> None:
+    telemetry.observe("first")
+    clock.advance(7)
+    telemetry.observe("second")
+    times = [json.loads(line)["timestamp"] for line in stream.getvalue().splitlines()]
+    assert times == [START, START + 7]
+
+
+class CountingStream(BytesIO):
+    writes = 0
+
+    def write(self, data: object) -> int:
+        self.writes += 1
+        return super().write(data)  # type: ignore[arg-type]
+
+
+async def test_the_lines_of_one_pass_of_the_loop_are_written_together(clock: FakeClock) -> None:
+    stream = CountingStream()
+    telemetry = Telemetry(clock, stream)
+    for number in range(5):
+        telemetry.observe("x", number=number)
+    await asyncio.sleep(0)
+    assert [json.loads(line)["number"] for line in stream.getvalue().splitlines()] == list(range(5))
+    assert stream.writes == 1
+
+
+async def test_what_waits_can_be_written_before_the_end(
+    telemetry: Telemetry, stream: BytesIO
+) -> None:
+    telemetry.observe("service-failed")
+    telemetry.flush()
+    assert json.loads(stream.getvalue())["event"] == "service-failed"
+    await asyncio.sleep(0)
+    assert stream.getvalue().count(b"\n") == 1

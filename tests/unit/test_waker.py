@@ -1,0 +1,150 @@
+"""APScheduler for precision, the event loop's own time-out for the guarantee."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from reservation_service import waker as waker_module
+from reservation_service.clock import wall_datetime
+from reservation_service.waker import SchedulerWaker
+from tests.support.clock import START, FakeClock
+from tests.support.waiting import bounded
+
+
+@pytest.fixture
+async def silent() -> AsyncIterator[AsyncIOScheduler]:
+    """A scheduler that keeps its jobs and never runs one."""
+    scheduler = AsyncIOScheduler(timezone=UTC)
+    scheduler.start(paused=True)
+    yield scheduler
+    scheduler.shutdown(wait=False)
+
+
+@pytest.fixture
+async def ticking() -> AsyncIterator[AsyncIOScheduler]:
+    scheduler = AsyncIOScheduler(timezone=UTC)
+    scheduler.start()
+    yield scheduler
+    scheduler.shutdown(wait=False)
+
+
+def planned(scheduler: AsyncIOScheduler) -> float:
+    """Seconds from now to the next run of the only job."""
+    (job,) = scheduler.get_jobs()
+    seconds: float = (job.next_run_time - wall_datetime()).total_seconds()
+    return seconds
+
+
+async def elapsed(waker: SchedulerWaker) -> float:
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await bounded(waker.wait(), "the waker")
+    return loop.time() - begun
+
+
+async def test_an_earlier_alarm_moves_the_tick_and_a_later_one_does_not(
+    silent: AsyncIOScheduler, clock: FakeClock
+) -> None:
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START + 800)
+    assert planned(silent) == pytest.approx(0.8, abs=0.1)
+    waker.arm(START + 400)
+    assert planned(silent) == pytest.approx(0.4, abs=0.1)
+    waker.arm(START + 900)
+    assert planned(silent) == pytest.approx(0.4, abs=0.1)
+
+
+async def test_it_wakes_at_the_armed_time(ticking: AsyncIOScheduler, clock: FakeClock) -> None:
+    waker = SchedulerWaker(ticking, clock)
+    waker.arm(START + 30)
+    assert 0.029 <= await elapsed(waker) < 0.5
+
+
+async def test_it_wakes_again_and_again(ticking: AsyncIOScheduler, clock: FakeClock) -> None:
+    waker = SchedulerWaker(ticking, clock)
+    for _ in range(3):
+        waker.arm(START + 10)
+        assert await elapsed(waker) < 0.5
+
+
+async def test_what_is_due_already_wakes_at_once(
+    silent: AsyncIOScheduler, clock: FakeClock
+) -> None:
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START)
+    assert await elapsed(waker) < 0.5
+    waker.arm(START - 86_400_000)
+    assert await elapsed(waker) < 0.5
+
+
+async def test_the_heartbeat_wakes_although_the_scheduler_is_silent(
+    silent: AsyncIOScheduler, clock: FakeClock
+) -> None:
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START + 1)
+    assert 0.9 <= await elapsed(waker) < 1.2
+
+
+async def test_the_heartbeat_needs_no_alarm(
+    silent: AsyncIOScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waker_module, "HEARTBEAT_S", 0.02)
+    assert await elapsed(SchedulerWaker(silent, clock)) >= 0.019
+
+
+def test_no_sleep_is_longer_than_a_second() -> None:
+    assert waker_module.HEARTBEAT_S <= 1.0
+
+
+async def test_it_is_disarmed_once_it_woke(silent: AsyncIOScheduler, clock: FakeClock) -> None:
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START)
+    await bounded(waker.wait(), "the waker")
+    waker.arm(START + 500)
+    assert planned(silent) == pytest.approx(0.5, abs=0.1)
+
+
+async def test_an_alarm_beyond_the_heartbeat_costs_the_scheduler_nothing(
+    silent: AsyncIOScheduler, clock: FakeClock
+) -> None:
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START + 3_600_000)
+    assert planned(silent) > 80_000
+
+
+async def test_an_alarm_armed_during_a_wake_is_not_lost(
+    silent: AsyncIOScheduler, clock: FakeClock
+) -> None:
+    waker = SchedulerWaker(silent, clock)
+    waiting = asyncio.create_task(waker.wait())
+    await asyncio.sleep(0)
+    waker.arm(START)
+    await bounded(waiting, "the first wake")
+    waker.arm(START)
+    assert await elapsed(waker) < 0.5
+
+
+@pytest.mark.parametrize("late", [timedelta(0), timedelta(days=400), timedelta(days=-400)])
+def test_the_trigger_is_always_later_than_now(late: timedelta) -> None:
+    now = datetime.now(UTC)  # noqa: TID251 - any time would do
+    assert waker_module._Later().get_next_fire_time(now - late, now) > now
+
+
+async def test_the_job_is_permanent_and_never_misses_for_being_late(
+    ticking: AsyncIOScheduler, clock: FakeClock
+) -> None:
+    waker = SchedulerWaker(ticking, clock)
+    waker.arm(START + 10)
+    await bounded(waker.wait(), "the waker")
+    (job,) = ticking.get_jobs()
+    assert job.misfire_grace_time is None
+    assert job.next_run_time > wall_datetime()
+
+
+async def test_a_tick_needs_no_thread(silent: AsyncIOScheduler, clock: FakeClock) -> None:
+    SchedulerWaker(silent, clock)
+    (job,) = silent.get_jobs()
+    assert asyncio.iscoroutinefunction(job.func)
