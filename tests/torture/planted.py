@@ -1,0 +1,125 @@
+"""The service with one planted bug, for controls: `python -m tests.torture.planted BUG serve …`.
+
+The product has no switch for faults; each bug replaces a piece of its code before it starts.
+"""
+
+import sqlite3
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+
+from reservation_service import cli, errors, waker
+from reservation_service.alarms import _Pause
+from reservation_service.errors import StorageTrouble, StorageUnavailable
+from reservation_service.storage import sqlite, sqlite_engine
+from reservation_service.storage.connection import make_durable
+from reservation_service.store import Result, StoreMessage
+
+Plant = Callable[[], None]
+BUGS: dict[str, Plant] = {}
+
+
+def bug(plant: Plant) -> Plant:
+    """Register a bug under its function's name, spelled with hyphens."""
+    BUGS[plant.__name__.replace("_", "-")] = plant
+    return plant
+
+
+class _LateConnection:
+    """Commits a transaction only when the next one begins."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def execute(self, sql: str, values: Mapping[str, object] | None = None) -> object:
+        if sql == "COMMIT":
+            return None
+        if sql.startswith("BEGIN") and self.in_transaction:
+            self._connection.execute("COMMIT")
+        return self._connection.execute(sql, values or {})
+
+
+@bug
+def answer_before_commit() -> None:
+    """Callers hear of a change while its transaction is still open."""
+    run = sqlite.BatchTransaction.__call__
+
+    def run_late(
+        self: sqlite.BatchTransaction,
+        connection: sqlite3.Connection,
+        messages: Sequence[StoreMessage],
+    ) -> tuple[list[Result], int | None]:
+        return run(self, _LateConnection(connection), messages)  # type: ignore[arg-type]
+
+    sqlite.BatchTransaction.__call__ = run_late  # type: ignore[method-assign]
+
+
+@bug
+def commit_without_sync() -> None:
+    """A commit does not wait for the disk."""
+    _set("synchronous = NORMAL")
+
+
+@bug
+def never_checkpoint() -> None:
+    """The write-ahead log only grows."""
+    _set("wal_autocheckpoint = 0")
+
+
+@bug
+def keep_the_log() -> None:
+    """A write-ahead log that has grown stays as long as it is."""
+    _set("journal_size_limit = -1")
+
+
+@bug
+def survive_a_failed_sync() -> None:
+    """A failed commit is taken for one that surely changed nothing."""
+    _replace(sqlite, "failure_of_commit", lambda _error: StorageUnavailable())
+
+
+@bug
+def full_is_fatal() -> None:
+    """A full disk ends the process."""
+    errors.StorageFull.fatal = True
+
+
+@bug
+def oversleep() -> None:
+    """The dispatcher looks once a minute when nobody wakes it."""
+    waker.HEARTBEAT_S = 60.0
+
+
+@bug
+def blame_the_alarm() -> None:
+    """An attempt that met a failing disk is a failed attempt."""
+
+    async def fail(self: _Pause, trouble: StorageTrouble) -> None:
+        raise trouble
+
+    _Pause.wait_out = fail  # type: ignore[method-assign]
+
+
+def _set(pragma: str) -> None:
+    """Change the writer's connection after it was made durable."""
+
+    def make_less_durable(connection: sqlite3.Connection) -> None:
+        make_durable(connection)
+        connection.execute(f"PRAGMA {pragma}")
+
+    _replace(sqlite_engine, "make_durable", make_less_durable)
+
+
+def _replace(module: ModuleType, name: str, by: Callable[..., object]) -> None:
+    """Replace what a module has imported from another one."""
+    assert hasattr(module, name), name
+    setattr(module, name, by)
+
+
+if __name__ == "__main__":
+    BUGS[sys.argv[1]]()
+    cli.main(sys.argv[2:])
