@@ -5,6 +5,7 @@ synced, and of all that came later what the disk felt like: nothing, or some sec
 A failed sync promises nothing, not even when the next one succeeds: that is what Linux does.
 """
 
+import errno
 import random
 import shutil
 import struct
@@ -87,7 +88,14 @@ class ForgetfulDisk:
             path.write_bytes(content)
         self.remember()
 
-    def fail(self, call: str, error: int, suffix: str, *, once: bool = False) -> None:
+    def fill(self) -> None:
+        """From now on every write finds the disk full."""
+        self.fail("write", errno.ENOSPC)
+
+    def free(self) -> None:
+        self.heal()
+
+    def fail(self, call: str, error: int, suffix: str = "", *, once: bool = False) -> None:
         """From now on `call` (write, read, sync) fails for files that end with `suffix`."""
         plan = self._faults / "plan"
         plan.write_text(f"{error} {suffix}")

@@ -5,12 +5,9 @@ them, and as often again with them, it is one that a preloaded library makes for
 """
 
 import random
-import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from tests.process.server import eventually, wait_until_past
@@ -18,20 +15,15 @@ from tests.support.invariants import violations
 from tests.torture.disks import ext4
 from tests.torture.forgetful import forgetful_disk
 from tests.torture.report import CannotRun, Harness, Report
-from tests.torture.target import Target
+from tests.torture.target import Disk, Target, target_on
 from tests.torture.traffic import Ledger, Traffic
 
 CUTS, CUTS_MIN = 50, 3
-_OVERDUE = """
-SELECT count(*) FROM reservation WHERE status = 'held' AND expires_at <= unixepoch() * 1000
-"""
 
 
-class Disk(Protocol):
-    """Something to put a database on, and to cut off from its power."""
+class MortalDisk(Disk, Protocol):
+    """One that can be cut off from its power; `agony_s` is how long its processes outlive it."""
 
-    folder: Path
-    variables: dict[str, str]
     agony_s: float
 
     def cut(self) -> None: ...
@@ -56,7 +48,7 @@ def control(bug: str, *, is_real: bool) -> Report:
     """A few cuts of a service that is not durable; without a real disk, on the other one."""
     report = Report()
     try:
-        with real_disk() if is_real else forgetful_disk() as disk, _target(disk, bug) as target:
+        with real_disk() if is_real else forgetful_disk() as disk, target_on(disk, bug) as target:
             _cut_often(report, target, disk, Ledger(), CUTS_MIN)
     except CannotRun:
         if is_real:
@@ -65,19 +57,19 @@ def control(bug: str, *, is_real: bool) -> Report:
     return report
 
 
-def real_disk() -> AbstractContextManager[Disk]:
+def real_disk() -> AbstractContextManager[MortalDisk]:
     """An ext4 that writes nothing back on its own account for as long as an attack takes."""
     return ext4(256, "loop,commit=600,noauto_da_alloc")
 
 
-def _attack(report: Report, kind: str, disk: Disk, cuts: int) -> None:
+def _attack(report: Report, kind: str, disk: MortalDisk, cuts: int) -> None:
     """Cut the power so often; then let a last life fire what is due."""
     ledger = Ledger()
-    with _target(disk) as target:
+    with target_on(disk) as target:
         _cut_often(report, target, disk, ledger, cuts)
         target.start()
         wait_until_past(max(held["expiresAt"] for held in ledger.soon()))
-        eventually(lambda: target.query(_OVERDUE) == [(0,)])
+        eventually(lambda: target.overdue() == 0)
         target.stop()
         report.violations += [*violations(target.database), *ledger.lost(target)]
     report.figures[f"{kind}: cuts"] = cuts
@@ -87,18 +79,7 @@ def _attack(report: Report, kind: str, disk: Disk, cuts: int) -> None:
     report.figures[f"{kind}: refused in agony"] = len(ledger.refused)
 
 
-@contextmanager
-def _target(disk: Disk, bug: str | None = None) -> Iterator[Target]:
-    database = disk.folder / "reservations.db"
-    with tempfile.TemporaryDirectory(prefix="torture-") as folder:
-        target = Target(Path(folder), database, bug=bug, variables=disk.variables)
-        try:
-            yield target
-        finally:
-            target.end()
-
-
-def _cut_often(report: Report, target: Target, disk: Disk, ledger: Ledger, cuts: int) -> None:
+def _cut_often(report: Report, target: Target, disk: MortalDisk, ledger: Ledger, cuts: int) -> None:
     for _ in range(cuts):
         target.start()
         with Traffic(target, ledger) as traffic:

@@ -2,9 +2,20 @@
 
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
-from tests.process.server import Server
+from tests.process.server import Server, wall_ms
+
+
+class Disk(Protocol):
+    """Where a database can be, and the environment that a server needs there."""
+
+    folder: Path
+    variables: dict[str, str]
 
 
 class Target(Server):
@@ -25,6 +36,11 @@ class Target(Server):
             self.command = [sys.executable, "-m", "tests.torture.planted", bug, *arguments]
         self.variables = variables or {}
 
+    def overdue(self) -> int:
+        """How many holds are over by the wall clock, and have not expired."""
+        late = f"status = 'held' AND expires_at <= {wall_ms()}"
+        return int(self.query(f"SELECT count(*) FROM reservation WHERE {late}")[0][0])
+
     @property
     def pid(self) -> int:
         assert self._process is not None
@@ -40,3 +56,15 @@ class Target(Server):
             return self.wait(patience_s)
         except subprocess.TimeoutExpired:
             return None
+
+
+@contextmanager
+def target_on(disk: Disk, bug: str | None = None, **settings: object) -> Iterator[Target]:
+    """A target with its database on `disk` and what it complains about elsewhere; it is ended."""
+    database = disk.folder / "reservations.db"
+    with tempfile.TemporaryDirectory(prefix="torture-") as folder:
+        target = Target(Path(folder), database, bug=bug, variables=disk.variables, **settings)
+        try:
+            yield target
+        finally:
+            target.end()

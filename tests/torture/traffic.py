@@ -44,6 +44,12 @@ class Ledger:
         self.refused: list[Refusal] = []
         self.ids = (f"load-{number:07}" for number in itertools.count())
 
+    def hold(self, server: Server, ttl_seconds: int) -> Line:
+        """Hold one thing more, which must be possible."""
+        held = server.hold(next(self.ids), ttl_seconds)
+        self.acknowledged[held["reservationId"]] = held
+        return held
+
     def take_announcements(self, server: Server) -> None:
         """Remember the expiries that the log of the server's present run has told."""
         ok = server.seen("reservation-alarm", outcome="ok")
@@ -70,6 +76,13 @@ class Ledger:
         for name in self.announced:
             if kept.get(name, [])[2:] != ["expired"]:
                 yield f"{name} was said to have expired, and has not: {kept.get(name)}"
+
+    def untrue(self, server: Server) -> Iterator[str]:
+        """What was refused as unchanged and is in the database all the same."""
+        names = {name for (name,) in server.query("SELECT id FROM reservation")}
+        for refusal in self.refused:
+            if refusal.code != "outcome-unknown" and refusal.reservation_id in names:
+                yield f"{refusal.reservation_id} was refused as {refusal.code} and is there"
 
     def forget(self, server: Server) -> None:
         """Leave out what is lost, so that each loss is counted once."""

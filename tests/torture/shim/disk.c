@@ -5,7 +5,8 @@
  * before can then make up what a power cut would have left of them.
  *
  * A file $DISK_FAULTS/<call> (write, read, sync) that says "<errno> <suffix>" makes that call fail
- * for files of that suffix; <call>-once does so for one call, and is removed by it.
+ * for files of that suffix, for all files without one; <call>-once does so for one call, and is
+ * removed by it.
  *
  * It never opens a file of the service: closing one would drop SQLite's locks. The files that
  * SQLite shares through memory (-shm) are left alone; they do not outlive the machine.
@@ -104,7 +105,7 @@ static void record(enum kind kind, const char *path, uint64_t offset, const void
 /* The error planted for this call on this file, or 0. */
 static int planted(const char *call, const char *once, const char *path)
 {
-    char name[PATH_BYTES + 64], text[128], suffix[64];
+    char name[PATH_BYTES + 64], text[128], suffix[64] = "";
     int error = 0;
     snprintf(name, sizeof name, "%s/%s%s", faults, call, once);
     int file = open(name, O_RDONLY | O_CLOEXEC);
@@ -113,7 +114,7 @@ static int planted(const char *call, const char *once, const char *path)
     ssize_t length = read(file, text, sizeof text - 1);
     close(file);
     text[length > 0 ? length : 0] = 0;
-    if (sscanf(text, "%d %63s", &error, suffix) != 2 || !ends_with(path, suffix))
+    if (sscanf(text, "%d %63s", &error, suffix) < 1 || !ends_with(path, suffix))
         return 0;
     if (*once)
         real_unlink(name);
