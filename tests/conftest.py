@@ -4,7 +4,7 @@ Tests do not sleep. They move the clock and wait for named points, each wait wit
 """
 
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,7 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.harness import Sections, ServiceHarness
 from tests.support.recorder import Recorder
+from tests.support.scratch import scratch_directory
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,8 +40,15 @@ def recorder() -> Recorder:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "reservations.db"
+def scratch() -> Iterator[Path]:
+    """A directory of the test's own."""
+    with scratch_directory() as directory:
+        yield directory
+
+
+@pytest.fixture
+def database(scratch: Path) -> Path:
+    return scratch / "reservations.db"
 
 
 @pytest.fixture

@@ -147,13 +147,13 @@ def test_a_file_that_is_no_database_is_found(database: Path) -> None:
 
 
 def test_the_files_of_a_killed_process_can_be_read(
-    healthy: sqlite3.Connection, database: Path, tmp_path: Path
+    healthy: sqlite3.Connection, database: Path, scratch: Path
 ) -> None:
     healthy.execute("PRAGMA journal_mode = WAL")
     healthy.execute("UPDATE reservation SET changed_by = 'somebody' WHERE id = 'over'")
-    left = tmp_path / "left"
+    left = scratch / "left"
     left.mkdir()
-    for file in tmp_path.glob("reservations.db*"):
+    for file in scratch.glob("reservations.db*"):
         shutil.copy(file, left)
     copy = left / database.name
     assert sorted(f.name for f in left.iterdir()) == [

@@ -121,17 +121,17 @@ def names(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["what?mode=memory", "a#b", "per%cent", "spa ce"])
-async def test_a_path_is_a_path_whatever_it_is_called(tmp_path: Path, name: str) -> None:
-    connection = await open_writer(tmp_path / name)
+async def test_a_path_is_a_path_whatever_it_is_called(scratch: Path, name: str) -> None:
+    connection = await open_writer(scratch / name)
     await connection.run(lambda c: c.execute("CREATE TABLE a (x)"))
     await connection.close()
-    assert names(tmp_path) == [name]
+    assert names(scratch) == [name]
 
 
-async def test_a_missing_file_cannot_be_read_and_leaves_no_thread(tmp_path: Path) -> None:
+async def test_a_missing_file_cannot_be_read_and_leaves_no_thread(scratch: Path) -> None:
     before = threading.active_count()
     with pytest.raises(sqlite3.OperationalError):
-        await open_reader(tmp_path / "missing.db")
+        await open_reader(scratch / "missing.db")
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             await asyncio.to_thread(thread.join, 5)

@@ -1,0 +1,202 @@
+"""What the store contract needs of an engine under test.
+
+A second engine joins by one class like `SqliteUnderTest` and its name in the `engine` fixture.
+"""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from reservation_service.clock import Clock
+from reservation_service.reservation import Expire, Hold, Outcome, Trigger
+from reservation_service.storage.grouped_store import GroupedStore
+from reservation_service.storage.sqlite_engine import Recovery, Reloaded, SqliteEngine
+from reservation_service.store import Claim, Claimed, Result, Retry, Store, StoreMessage
+from tests.support.waiting import bounded
+
+LEASE_MS = 10_000
+RECOVERY = Recovery(first_ms=2_000, cap_ms=60_000, seed=0)
+
+Row = dict[str, Any]
+"""The columns of one reservation by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One row of the event table; `data` is decoded."""
+
+    reservation: str
+    generation: int
+    type: str
+    at: int
+    trigger: str
+    data: Any = None
+
+
+class Opened(Protocol):
+    """An open database: the store port, and the engine's batch function below it."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def reloaded(self) -> Reloaded: ...
+    async def write(self, *messages: StoreMessage) -> Sequence[Result]:
+        """One batch in one transaction."""
+
+
+class EngineUnderTest(Protocol):
+    """One database of an engine, looked at and prepared from outside."""
+
+    async def open(self, clock: Clock) -> Opened:
+        """Start a new epoch on it, closing what was open."""
+
+    async def close(self) -> None: ...
+
+    def row(self, reservation_id: str) -> Row | None: ...
+
+    def rows(self) -> list[Row]: ...
+
+    def events(self, reservation_id: str | None = None) -> list[EventRow]:
+        """In the order in which they were recorded."""
+
+    def plant(self, **columns: object) -> None:
+        """Insert a row as it is."""
+
+    def refuse_events_of(self, reservation_id: str) -> None:
+        """From now on recording an event of this reservation fails."""
+
+
+class OpenedSqlite:
+    def __init__(self, engine: SqliteEngine, reloaded: Reloaded) -> None:
+        self.engine = engine
+        self.reloaded = reloaded
+        self.next_due: list[int | None] = []
+        self.store = GroupedStore(engine.write, engine.read, batch_max=1_000, queue_max=10_000)
+        self.store.on_commit(self.next_due.append)
+        self._running = asyncio.create_task(self.store.run())
+
+    async def write(self, *messages: StoreMessage) -> Sequence[Result]:
+        results, _ = await self.engine.write(messages)
+        return results
+
+    async def close(self) -> None:
+        self.store.close()
+        await bounded(self._running, "the store to drain")
+        await self.engine.close()
+
+
+class SqliteUnderTest:
+    """Implements `EngineUnderTest` on a file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.database = directory / "contract.db"
+        self._opened: OpenedSqlite | None = None
+
+    async def open(self, clock: Clock) -> OpenedSqlite:
+        await self.close()
+        engine = await SqliteEngine.open(self.database)
+        await engine.migrate()
+        self._opened = OpenedSqlite(engine, await engine.start(clock, RECOVERY))
+        return self._opened
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
+
+    def row(self, reservation_id: str) -> Row | None:
+        return next((row for row in self.rows() if row["id"] == reservation_id), None)
+
+    def rows(self) -> list[Row]:
+        return [dict(row) for row in self._query("SELECT * FROM reservation ORDER BY id")]
+
+    def events(self, reservation_id: str | None = None) -> list[EventRow]:
+        found = self._query(
+            """SELECT reservation, generation, type, at, "trigger", data FROM event
+               WHERE coalesce(reservation = ?, 1) ORDER BY seq""",
+            reservation_id,
+        )
+        return [
+            EventRow(name, generation, kind, at, trigger, json.loads(data or "null"))
+            for name, generation, kind, at, trigger, data in found
+        ]
+
+    def plant(self, **columns: object) -> None:
+        names = ", ".join(columns)
+        marks = ", ".join("?" * len(columns))
+        self._query(f"INSERT INTO reservation ({names}) VALUES ({marks})", *columns.values())
+
+    def refuse_events_of(self, reservation_id: str) -> None:
+        self._query(
+            f"""CREATE TRIGGER refuse BEFORE INSERT ON event
+                WHEN NEW.reservation = '{reservation_id}'
+                BEGIN SELECT RAISE(ABORT, 'planted'); END"""
+        )
+
+    def _query(self, sql: str, *values: object) -> list[sqlite3.Row]:
+        with closing(sqlite3.connect(self.database)) as connection, connection:
+            connection.row_factory = sqlite3.Row
+            return connection.execute(sql, values).fetchall()
+
+
+def planted(reservation_id: str, **changed: object) -> Row:
+    """The columns of a hold from 1,000 to 6,000, with some of them changed."""
+    return {
+        "id": reservation_id,
+        "status": "held",
+        "holder": b"",
+        "generation": 1,
+        "created_at": 1_000,
+        "expires_at": 6_000,
+        "expired_at": None,
+        "confirmed_at": None,
+        "released_at": None,
+        "expiration_count": 0,
+        "alarm_at": 6_000,
+        "alarm_dispatch_at": 6_000,
+        "alarm_attempts": 0,
+        "alarm_claim": None,
+        "batch": 0,
+        "changed_by": "request",
+    } | changed
+
+
+NOTHING_PLANNED: Row = {"alarm_at": None, "alarm_dispatch_at": None}
+CONFIRMED: Row = NOTHING_PLANNED | {"status": "confirmed", "confirmed_at": 5_000}
+RELEASED: Row = NOTHING_PLANNED | {"status": "released", "released_at": 5_000}
+EXPIRED: Row = NOTHING_PLANNED | {
+    "status": "expired",
+    "expired_at": 6_000,
+    "expiration_count": 1,
+    "changed_by": "alarm",
+}
+
+
+async def hold(opened: Opened, reservation_id: str, ttl_ms: int = 5_000) -> Outcome:
+    return await opened.store.apply(Hold(reservation_id, ttl_ms))
+
+
+async def ring(opened: Opened, reservation_id: str) -> Outcome:
+    return await opened.store.apply(Expire(reservation_id, Trigger.ALARM))
+
+
+async def replay(opened: Opened, reservation_id: str, now: int) -> Outcome:
+    return await opened.store.apply(Expire(reservation_id, Trigger.REPLAY, now))
+
+
+async def claim(opened: Opened, limit: int = 100, running: Sequence[str] = ()) -> list[Claimed]:
+    return await opened.store.claim(Claim(limit, LEASE_MS, list(running)))
+
+
+async def fail(
+    opened: Opened, claimed: Claimed, delay_ms: int = 2_000, *, record: bool = True
+) -> None:
+    """Settle an attempt that failed."""
+    await opened.store.settle(
+        Retry(claimed.id, claimed.claim, delay_ms, claimed.claimed_at, record)
+    )

@@ -1,0 +1,168 @@
+"""SQLite: who may open the file, and what happens when it is lost, full or given up on purpose."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reservation_service.errors import DatabaseUnusable, StartupError, StorageFull
+from reservation_service.reservation import Hold, Outcome
+from reservation_service.storage.sqlite_engine import SqliteEngine
+from tests.contract.engines import RECOVERY
+from tests.support.clock import FakeClock
+from tests.support.harness import threads_accounted_for
+
+
+async def open_engine(database: Path, clock: FakeClock) -> SqliteEngine:
+    engine = await SqliteEngine.open(database)
+    await engine.migrate()
+    await engine.start(clock, RECOVERY)
+    return engine
+
+
+@pytest.fixture
+async def engine(database: Path, clock: FakeClock) -> AsyncIterator[SqliteEngine]:
+    engine = await open_engine(database, clock)
+    yield engine
+    await engine.close()
+
+
+async def hold(engine: SqliteEngine, *names: str) -> list[bool]:
+    results, _ = await engine.write([Hold(name, 5_000) for name in names])
+    return [result.changed for result in results if isinstance(result, Outcome)]
+
+
+def move_away(database: Path) -> None:
+    database.rename(database.with_name("moved.db"))
+
+
+def replace(database: Path) -> None:
+    copy = database.with_name("copy.db")
+    copy.write_bytes(database.read_bytes())
+    copy.replace(database)
+
+
+def delete(database: Path) -> None:
+    database.unlink()
+
+
+def link(alias: Path, database: Path) -> None:
+    alias.symlink_to(database)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def names(directory: Path) -> set[str]:
+    return {file.name for file in directory.iterdir()}
+
+
+@pytest.mark.parametrize("lose", [move_away, replace, delete])
+async def test_nothing_is_promised_on_a_file_that_is_lost(
+    engine: SqliteEngine, database: Path, lose: Callable[[Path], None]
+) -> None:
+    assert await hold(engine, "seat-1") == [True]
+    lose(database)
+    with pytest.raises(DatabaseUnusable):
+        await hold(engine, "seat-2")
+
+
+async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_space(
+    engine: SqliteEngine,
+) -> None:
+    await hold(engine, "seat-1")
+    (pages,) = await engine._writer.run(lambda c: c.execute("PRAGMA page_count").fetchone())
+    await engine._writer.run(lambda c: c.execute(f"PRAGMA max_page_count = {pages}"))
+    with pytest.raises(StorageFull):
+        await hold(engine, *(f"many-{number}" for number in range(2_000)))
+    rows = await engine.read(["seat-1", "many-0"])
+    assert [row.status for row in rows] == ["held", "missing"]
+    await engine._writer.run(lambda c: c.execute("PRAGMA max_page_count = 1000000"))
+    assert await hold(engine, "seat-2") == [True]
+
+
+async def test_a_sound_file_passes_the_check(engine: SqliteEngine) -> None:
+    await hold(engine, "seat-1")
+    with threads_accounted_for():
+        await engine.check_integrity()
+
+
+def damage(database: Path) -> None:
+    """Overwrite the root of the first index, behind SQLite's back and before it is opened."""
+    with closing(sqlite3.connect(database)) as connection:
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'reservation_due'"
+        ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+
+async def test_a_damaged_file_is_found(database: Path, clock: FakeClock) -> None:
+    engine = await open_engine(database, clock)
+    await engine.close()
+    damage(database)
+    engine = await SqliteEngine.open(database)
+    with threads_accounted_for(), pytest.raises(DatabaseUnusable):
+        await engine.check_integrity()
+    await engine.close()
+
+
+async def test_destroying_deletes_everything_and_leaves_a_tombstone(
+    database: Path, clock: FakeClock
+) -> None:
+    engine = await open_engine(database, clock)
+    await hold(engine, "seat-1", "seat-2")
+    assert await engine.destroy(clock) == 2
+    await engine.close()
+    reopened = await SqliteEngine.open(database)
+    await reopened.migrate()
+    reloaded = await reopened.start(clock, RECOVERY)
+    assert reloaded.is_destroyed
+    assert reloaded.next_due_at is None
+    assert [row.status for row in await reopened.read(["seat-1"])] == ["missing"]
+    await reopened.close()
+
+
+async def test_a_second_opener_is_refused_by_whatever_name_it_calls_the_file(
+    engine: SqliteEngine, database: Path
+) -> None:
+    alias = database.with_name("alias.db")
+    link(alias, database)
+    for name in (database, alias):
+        with threads_accounted_for(), pytest.raises(StartupError, match="Another process"):
+            await SqliteEngine.open(name)
+    assert await hold(engine, "seat-1") == [True]
+
+
+async def test_a_closed_one_can_be_opened_again_with_what_was_in_it(
+    database: Path, clock: FakeClock
+) -> None:
+    with threads_accounted_for():
+        engine = await open_engine(database, clock)
+        await hold(engine, "seat-1")
+        await engine.close()
+        engine = await open_engine(database, clock)
+        assert [row.status for row in await engine.read(["seat-1"])] == ["held"]
+        await engine.close()
+    assert names(database.parent) == {"reservations.db", "reservations.db.lock"}
+
+
+async def test_reservations_are_nobody_elses_business(engine: SqliteEngine, database: Path) -> None:
+    await hold(engine, "seat-1")
+    assert {mode(database.with_name(name)) for name in names(database.parent)} == {0o600}
+
+
+async def test_a_missing_directory_is_refused_in_a_sentence(scratch: Path) -> None:
+    with threads_accounted_for(), pytest.raises(StartupError, match="does not exist; create it"):
+        await SqliteEngine.open(scratch / "missing" / "reservations.db")
+    assert names(scratch) == set()
+
+
+async def test_a_directory_is_no_database(scratch: Path) -> None:
+    with threads_accounted_for(), pytest.raises(StartupError, match="is not a file"):
+        await SqliteEngine.open(scratch)

@@ -1,0 +1,96 @@
+"""SQLite: no statement looks at more rows than it has to, however many there are."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reservation_service.storage import sqlite
+from reservation_service.storage.migrations import load_migrations, migrate
+
+STATEMENTS = {
+    name: sql
+    for name, sql in vars(sqlite).items()
+    if isinstance(sql, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", sql)
+}
+
+MAY_BE_SCANNED = re.compile(
+    r"SCAN (m|json_each|\(subquery-\d+\)|namespace"
+    # what a start has to look at is all that is in this index
+    r"|reservation USING (COVERING )?INDEX reservation_attempted)( VIRTUAL TABLE .*)?"
+)
+
+
+class Anything(dict[str, int]):
+    """Parameters of any name."""
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+
+@pytest.fixture
+def connection(database: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        migrate(connection, load_migrations("sqlite"))
+        yield connection
+
+
+def plan(connection: sqlite3.Connection, sql: str) -> list[str]:
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", Anything())
+    return [detail for *_, detail in rows]
+
+
+def scans(lines: list[str]) -> list[str]:
+    return [line for line in lines if "SCAN" in line and not MAY_BE_SCANNED.fullmatch(line)]
+
+
+def test_the_statements_are_found() -> None:
+    assert {"EXPIRE", "HOLD", "RETRY", "CLAIM", "RECOVER", "NEXT_DUE"} <= STATEMENTS.keys()
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_statement_scans_a_table(connection: sqlite3.Connection, name: str) -> None:
+    assert scans(plan(connection, STATEMENTS[name])) == []
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_plan_depends_on_statistics(connection: sqlite3.Connection, name: str) -> None:
+    for number in range(200):
+        connection.execute(
+            """INSERT INTO reservation VALUES (?, 'held', x'', 1, 1, 2, NULL, NULL, NULL, 0,
+                                               2, 2, 0, NULL, 1, 'request')""",
+            [f"seat-{number}"],
+        )
+    connection.execute("ANALYZE")
+    assert scans(plan(connection, STATEMENTS[name])) == []
+
+
+@pytest.mark.parametrize("name", ["DUE", "NEXT_DUE", "COUNT_OVERDUE"])
+def test_what_is_due_comes_from_its_index(connection: sqlite3.Connection, name: str) -> None:
+    lines = plan(connection, STATEMENTS[name])
+    assert any(re.search(r"SEARCH reservation USING .*reservation_due", line) for line in lines)
+    assert not any("TEMP B-TREE" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["RECOVER", "COUNT_CLAIMED"])
+def test_a_start_looks_at_nothing_but_attempted_alarms(
+    connection: sqlite3.Connection, name: str
+) -> None:
+    lines = plan(connection, STATEMENTS[name])
+    assert all("reservation_attempted" in line for line in lines if "reservation" in line)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM reservation WHERE status = 'held'",
+        "UPDATE reservation AS r SET batch = 1 WHERE r.expires_at < 5",
+        "SELECT count(*) FROM event",
+        "SELECT id FROM reservation ORDER BY expires_at",
+    ],
+)
+def test_a_planted_scan_is_caught(connection: sqlite3.Connection, sql: str) -> None:
+    assert scans(plan(connection, sql)) != []
