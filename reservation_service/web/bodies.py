@@ -17,6 +17,8 @@ from reservation_service.web.problems import BadRequest
 BODY_SECONDS_MAX = 10.0
 """How long a client may take to send its body."""
 
+BODY_SENTENCE = "Send a JSON request body."
+
 TIMESTAMP_MAX = 2**53 - 1
 """The largest integer that every JSON reader keeps exact."""
 
@@ -47,13 +49,15 @@ async def read_fields(request: web.Request, fields: Sequence[Field]) -> list[Any
 async def _read(request: web.Request) -> bytes:
     if request.content_type != "application/json":
         raise BadRequest("unsupported-media-type", "Send Content-Type: application/json.")
-    if request.content.is_eof():  # it came with its headers: nothing to wait for
-        return await request.read()
     try:
+        if request.content.is_eof():  # it came with its headers: nothing to wait for
+            return await request.read()
         async with asyncio.timeout(BODY_SECONDS_MAX):
             return await request.read()
     except TimeoutError:
         raise BadRequest("body-too-slow", "The request body took too long to arrive.") from None
+    except web.RequestPayloadError:  # not encoded as its headers say
+        raise BadRequest("invalid-body", BODY_SENTENCE) from None
 
 
 def _parse(body: bytes) -> dict[str, Any]:
@@ -62,7 +66,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise BadRequest("invalid-body", "Send a JSON request body.")
+        raise BadRequest("invalid-body", BODY_SENTENCE)
     return document
 
 
