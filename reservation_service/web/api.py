@@ -15,6 +15,7 @@ from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render, render_outcome
 
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])")
+_RESERVATION = "/reservations/{id:[^/]+}"  # any text: a bad ID is told as one
 _MS_PER_SECOND = 1000
 
 
@@ -47,11 +48,11 @@ class Api:
         """What to add to an application's router."""
         routes = [
             web.get("/", self.describe),
-            web.get("/reservations/{id}", self.read),
-            web.post("/reservations/{id}", self.hold),
+            web.get(_RESERVATION, self.read),
+            web.post(_RESERVATION, self.hold),
         ]
         if self._limits.replay_alarm:
-            routes.append(web.post("/reservations/{id}/replay-alarm", self.replay_alarm))
+            routes.append(web.post(f"{_RESERVATION}/replay-alarm", self.replay_alarm))
         return routes
 
     async def describe(self, _request: web.Request) -> web.Response:
