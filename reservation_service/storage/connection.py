@@ -4,6 +4,7 @@ One connection writes and checkpoints, one reads. Both are aiosqlite's, with one
 function can be run on the connection's own thread, so that a whole transaction is one hop.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -78,8 +79,16 @@ async def open_reader(database: Path) -> Connection:
 
 
 async def _open(uri: str) -> Connection:
-    connection = Connection(lambda: _connect(uri), iter_chunk_size=64)
-    await connection
+    """Leaves no thread behind when it fails or is cancelled."""
+    opened = _connect(uri)
+    connection = Connection(lambda: opened, iter_chunk_size=64)
+    starting = asyncio.ensure_future(connection)
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await starting
+        await connection.close()
+        raise
     return connection
 
 
