@@ -203,9 +203,10 @@ def threads_accounted_for() -> Iterator[None]:
     """No thread is left that was not there before: one would keep the process from exiting."""
     before = set(threading.enumerate())
     yield
+    # One that is about to end needs a moment, and none of the event loop: it was answered already.
     new = [thread for thread in threading.enumerate() if thread not in before]
     for thread in new:
-        thread.join(WAIT_SECONDS_MAX)  # it may be about to end
+        thread.join(WAIT_SECONDS_MAX)
     assert [thread.name for thread in new if thread.is_alive() and not thread.daemon] == []
 
 

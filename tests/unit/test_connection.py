@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import aiosqlite
@@ -18,6 +19,7 @@ from reservation_service.errors import (
     StorageFull,
     StorageUnavailable,
 )
+from reservation_service.storage import connection as connection_module
 from reservation_service.storage.connection import (
     SQLITE_MIN,
     Connection,
@@ -28,6 +30,7 @@ from reservation_service.storage.connection import (
     open_writer,
     require_sqlite,
 )
+from tests.support.harness import threads_accounted_for
 from tests.support.waiting import bounded
 
 
@@ -129,13 +132,34 @@ async def test_a_path_is_a_path_whatever_it_is_called(scratch: Path, name: str) 
 
 
 async def test_a_missing_file_cannot_be_read_and_leaves_no_thread(scratch: Path) -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     with pytest.raises(sqlite3.OperationalError):
         await open_reader(scratch / "missing.db")
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and not thread.daemon:
-            await asyncio.to_thread(thread.join, 5)
-    assert threading.active_count() <= before + 1  # to_thread keeps one
+    assert threading.enumerate() == before
+
+
+@pytest.mark.parametrize("passes", range(5))
+async def test_an_opening_that_is_cancelled_leaves_nothing_open(
+    database: Path, monkeypatch: pytest.MonkeyPatch, passes: int
+) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def remember(uri: str) -> sqlite3.Connection:
+        opened.append(connect(uri))
+        return opened[-1]
+
+    connect = connection_module._connect
+    monkeypatch.setattr(connection_module, "_connect", remember)
+    with threads_accounted_for():
+        opening = asyncio.create_task(open_writer(database))
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        opening.cancel()
+        with suppress(asyncio.CancelledError):
+            await (await bounded(opening, "the opening")).close()
+    for one in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            one.execute("SELECT 1")
 
 
 def test_a_sqlite_too_old_is_refused_in_a_sentence() -> None:
