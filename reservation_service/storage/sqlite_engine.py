@@ -107,16 +107,20 @@ class SqliteEngine:
 
     async def check_integrity(self) -> None:
         """Look at every page, on a connection of its own. Raises DatabaseUnusable on a finding."""
-        connection = await open_reader(self.database)
         try:
-            finding = await connection.run(_quick_check)
+            finding = await self._find_damage()
         except sqlite3.Error as error:
             raise DatabaseUnusable from error
+        if finding != "ok":
+            raise DatabaseUnusable from ValueError(finding)
+
+    async def _find_damage(self) -> str:
+        connection = await open_reader(self.database)
+        try:
+            return await connection.run(_quick_check)
         finally:
             await connection.interrupt()
             await connection.close()
-        if finding != "ok":
-            raise DatabaseUnusable from ValueError(finding)
 
     async def close(self) -> None:
         """Close the reader first, then the writer, which checkpoints; then let others in."""
