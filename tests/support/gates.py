@@ -60,6 +60,12 @@ class Gates:
         """Hold the answers to such messages back: they are committed, and nobody knows it yet."""
         return self._close("after", choice)
 
+    def count(self, choice: Choice) -> Gate:
+        """Hold nothing back, only count: `reached` waits for messages that came to the store."""
+        gate = self.before(choice)
+        gate.open()
+        return gate
+
     def batch(self, choice: Choice) -> Gate:
         """Hold such transactions back before they begin; the queue behind them fills."""
         return self._close("batch", choice)

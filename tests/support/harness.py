@@ -89,9 +89,9 @@ class ServiceHarness:
         service, running, client = self._parts()
         service.request_stop()
         status = await bounded(running, "the service to end")
-        await client.close()
-        await bounded(service.stop(), "the service to stop")
         self._service = None
+        assert await bounded(service.stop(), "the service to stop")
+        await client.close()
         assert self.complaints == []
         return status
 
