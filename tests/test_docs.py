@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ def prose(text: str) -> str:
 # Tests
 
 
+@cache
 def names_of_tests() -> set[str]:
     files = list((ROOT / "tests").rglob("test_*.py"))
     functions = (node for file in files for node in ast.walk(ast.parse(file.read_text())))

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.process.server import environment, json_documents
 TOOLS = ("bash", "curl", "jq")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
 PORT = 8787
-STORY_SECONDS_MAX = 55
+STORY_SECONDS_MAX = 100
 _SCRIPT = Path(__file__).with_name("lab.sh")
 
 
@@ -27,8 +27,8 @@ class Story:
 
     def __init__(self, folder: Path, way: str) -> None:
         self.folder = folder
-        self._listening = _reserve(PORT)
-        script = _SCRIPT.read_text().replace(str(PORT), str(self._listening))
+        self._port = _keep(PORT)
+        script = _SCRIPT.read_text().replace(str(PORT), str(self._port.getsockname()[1]))
         (folder / "lab.sh").write_text(script.replace('\nkill "', f'\n{way} "'))
         self._output = folder / "output"
         with self._output.open("wb") as output:
@@ -52,21 +52,15 @@ class Story:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        _TAKEN.discard(self._listening)
+        self._port.close()
 
 
-_TAKEN: set[int] = set()
-
-
-def _reserve(port: int) -> int:
-    """`port`, or another free one when that is taken."""
-    for candidate in (port, 0):
-        with closing(socket.socket()) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                probe.bind(("127.0.0.1", candidate))
-                free: int = probe.getsockname()[1]
-                if free not in _TAKEN:
-                    _TAKEN.add(free)
-                    return free
-    raise AssertionError("there is no free port")
+def _keep(port: int) -> socket.socket:
+    """A socket that keeps `port`, or another free one, from everybody but a server told of it."""
+    keeper = socket.socket()
+    try:
+        keeper.bind(("127.0.0.1", port))
+    except OSError:
+        keeper.bind(("127.0.0.1", 0))
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as that server does
+    return keeper

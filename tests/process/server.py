@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 ROOT = Path(__file__).parents[2]
 PREFIX = "RESERVATION_SERVICE__"
-PATIENCE_S = 10.0
+PATIENCE_S = 20.0
 STOP_SECONDS_MAX = 5.0
 _POLL_S = 0.01
 
