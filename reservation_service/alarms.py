@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from reservation_service.actor import ReservationNamespace
 from reservation_service.clock import Clock
@@ -149,7 +149,7 @@ class AlarmClock:
         actor = self._namespace.get_by_name(claimed.id)
         while True:
             try:
-                async with asyncio.timeout(self._limits.attempt_timeout_ms / 1000):
+                async with _Patience(self._limits.attempt_timeout_ms / 1000):
                     return await actor.alarm(claimed.info)
             except StorageTrouble as trouble:
                 await self._pause.wait_out(trouble)
@@ -191,6 +191,37 @@ class AlarmClock:
             for task in late:
                 task.cancel()
             await asyncio.wait(tasks)
+
+
+class _Patience:
+    """A time-out, like asyncio's own, that a standstill of the process cannot use up.
+
+    It passes in steps, and each is counted when the event loop comes to it: a process that was
+    stopped for a minute has lost at most one of them, and its attempts have not failed.
+    """
+
+    _STEPS = 5
+
+    def __init__(self, seconds: float) -> None:
+        self._step_s = seconds / self._STEPS
+        self._left = self._STEPS
+        self._limit = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+        self._loop = asyncio.get_running_loop()
+        self._step = self._loop.call_later(self._step_s, self._count)
+
+    async def __aexit__(self, *raised: Any) -> None:
+        self._step.cancel()
+        await self._limit.__aexit__(*raised)
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left > 0:
+            self._step = self._loop.call_later(self._step_s, self._count)
+        else:
+            self._limit.reschedule(self._loop.time())
 
 
 class _Pause:

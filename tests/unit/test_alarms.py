@@ -237,6 +237,25 @@ async def test_an_attempt_that_takes_too_long_has_failed() -> None:
         assert retry.delay_ms == 2_000
 
 
+async def test_a_standstill_of_the_process_makes_no_attempt_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench(limits(attempt_timeout_ms=3_000)) as made:
+        gate = made.store.block("under-way")
+        made.store.put(row("under-way"))
+        made.wake()
+        await gate.reached()
+        loop = asyncio.get_running_loop()
+        stood_still_until = loop.time() + 4
+        monkeypatch.setattr(loop, "time", lambda: stood_still_until)
+        for _ in range(3):  # every timer that is due has run
+            await asyncio.sleep(0)
+        monkeypatch.undo()
+        gate.open()
+        await made.seen("ok", "under-way")
+        assert made.store.settled == []
+
+
 async def test_an_attempt_at_work_beyond_its_lease_is_not_claimed_again() -> None:
     async with bench() as made:
         gate = made.store.block("slow")
