@@ -200,7 +200,8 @@ class Server:
         assert process.stdout is not None
         with process.stdout as log:
             for text in log:
-                self._take(text)
+                if text.endswith(b"\n"):  # a kill may cut the last line short
+                    self._take(text)
         with self._news:
             self._log_is_over = True
             self._news.notify_all()
