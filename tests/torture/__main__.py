@@ -76,7 +76,7 @@ def _is_caught(name: str, run: Callable[[], Report]) -> bool:
     try:
         violations = run().violations
     except Exception as error:  # noqa: BLE001 - a control that breaks has caught nothing
-        click.echo(f"    control {name:<32}       BROKE {error!r}")
+        click.echo(f"    control {name:<32}       BROKE {error!r:.200}")
         traceback.print_exc()
         return False
     verdict = f"caught: {violations[0]}" if violations else "MISSED"
@@ -92,7 +92,7 @@ def _run(run: Callable[[], Report]) -> Report:
         return Report(violations=[f"it cannot run here: {reason}"])
     except Exception as error:  # noqa: BLE001 - the other harnesses still run
         traceback.print_exc()
-        return Report(violations=[f"the harness itself broke: {error!r}"])
+        return Report(violations=[f"the harness itself broke: {error!r:.200}"])
     report.figures["seconds"] = round(time.monotonic() - began, 1)
     return report
 

@@ -31,6 +31,12 @@ class Report:
         assert isinstance(before, int), (name, before)
         self.figures[name] = before + more
 
+    def worst(self, name: str, figure: float) -> None:
+        """Keep the greatest of the figures given under this name."""
+        before = self.figures.get(name, figure)
+        assert not isinstance(before, str), (name, before)
+        self.figures[name] = max(before, figure)
+
     def require(self, kept: bool, violation: str) -> None:
         """Record `violation` unless the promise was kept."""
         if not kept:
