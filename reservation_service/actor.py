@@ -1,11 +1,11 @@
 """One actor per reservation ID: one message at a time, in order; different IDs in parallel.
 
-A turn is one `store.apply`. An actor lives while somebody uses it, so memory does not grow with
-the number of reservations; it keeps no state of its own, the row is the state.
+A turn is one `store.apply`. An actor is no more than a name and its place in the queue: the row is
+the state, so memory grows with the calls at work and not with the number of reservations.
 """
 
 import asyncio
-from weakref import WeakValueDictionary
+from collections import deque
 
 from reservation_service.reservation import (
     AlarmInfo,
@@ -23,12 +23,12 @@ from reservation_service.store import Store
 class ReservationActor:
     """The reservation with one ID."""
 
-    __slots__ = ("__weakref__", "_id", "_store", "_turn")
+    __slots__ = ("_id", "_store", "_turns")
 
-    def __init__(self, reservation_id: str, store: Store) -> None:
+    def __init__(self, reservation_id: str, store: Store, turns: "_Turns") -> None:
         self._id = reservation_id
         self._store = store
-        self._turn = asyncio.Lock()
+        self._turns = turns
 
     async def status(self) -> Reservation:
         """The row as committed; reading is no turn and changes nothing."""
@@ -55,8 +55,12 @@ class ReservationActor:
         return await self._take_turn(Expire(self._id, trigger, now))
 
     async def _take_turn(self, message: Message) -> Outcome:
-        async with self._turn:
+        if (turn := self._turns.enter(self._id)) is not None:
+            await self._turns.wait(self._id, turn)
+        try:
             return await self._store.apply(message)
+        finally:
+            self._turns.leave(self._id)
 
 
 class ReservationNamespace:
@@ -64,11 +68,44 @@ class ReservationNamespace:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._actors: WeakValueDictionary[str, ReservationActor] = WeakValueDictionary()
+        self._turns = _Turns()
 
     def get_by_name(self, reservation_id: str) -> ReservationActor:
-        """The one actor of this ID; a name always exists, its hold may not."""
-        actor = self._actors.get(reservation_id)
-        if actor is None:
-            actor = self._actors[reservation_id] = ReservationActor(reservation_id, self._store)
-        return actor
+        """The actor of this ID; a name always exists, its hold may not."""
+        return ReservationActor(reservation_id, self._store, self._turns)
+
+
+class _Turns:
+    """Who is at work, and who waits for it, by ID; an ID that is at rest is not here at all."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def enter(self, reservation_id: str) -> asyncio.Future[None] | None:
+        """None when it is the caller's turn, else what to `wait` for."""
+        waiting = self._waiting.get(reservation_id)
+        if waiting is None:
+            self._waiting[reservation_id] = deque()
+            return None
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(turn)
+        return turn
+
+    async def wait(self, reservation_id: str, turn: asyncio.Future[None]) -> None:
+        """Wait for a turn; one that came to a caller who has gone is passed on."""
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.leave(reservation_id)
+            raise
+
+    def leave(self, reservation_id: str) -> None:
+        """The turn is over: it is the next caller's who still waits."""
+        waiting = self._waiting[reservation_id]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._waiting[reservation_id]

@@ -5,6 +5,7 @@ half a service would keep accepting what it cannot promise.
 """
 
 import asyncio
+import gc
 import os
 import random
 import resource
@@ -50,6 +51,8 @@ async def serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.request_stop)
     await service.start()
+    gc.collect()
+    gc.freeze()  # what was made for good need not be looked at by every later collection
     try:
         return await service.run()
     finally:

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from reservation_service.errors import (
     MessageFailed,
     OutcomeUnknown,
@@ -34,12 +36,9 @@ M = TypeVar("M", bound=Keyed)
 R = TypeVar("R")
 
 
-class _Waiting(Generic[M, R]):
-    __slots__ = ("answer", "message")
-
-    def __init__(self, message: M, answer: asyncio.Future[R]) -> None:
-        self.message = message
-        self.answer = answer
+class _Waiting(Struct, Generic[M, R], gc=False):
+    message: M
+    answer: asyncio.Future[R]
 
 
 class GroupCommit(Generic[M, R]):
@@ -74,10 +73,11 @@ class GroupCommit(Generic[M, R]):
             raise self._ended
         if is_request and len(self._requests) >= self._queue_max:
             raise Overloaded
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[R] = asyncio.Future()
         lane = self._requests if is_request else self._alarms
         lane.append(_Waiting(message, answer))
-        self._wake.set()
+        if not self._wake.is_set():
+            self._wake.set()
         return answer
 
     async def run(self) -> None:

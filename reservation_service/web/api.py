@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from reservation_service.actor import ReservationActor, ReservationNamespace
-from reservation_service.web.bodies import TIMESTAMP_MAX, integer_field, read_fields
+from reservation_service.web.bodies import TIMESTAMP_MAX, IntegerField, read_integer
 from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render, render_outcome
 
@@ -37,10 +37,10 @@ class Api:
         self._namespace = namespace
         self._limits = limits
         least, most = limits.ttl_seconds_min, limits.ttl_seconds_max
-        self._ttl = integer_field(
+        self._ttl = IntegerField(
             "ttlSeconds", least, most, f"ttlSeconds must be an integer from {least} through {most}."
         )
-        self._now = integer_field(
+        self._now = IntegerField(
             "now", 1, TIMESTAMP_MAX, "now must be a positive integer timestamp."
         )
 
@@ -64,7 +64,7 @@ class Api:
 
     async def hold(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
-        (ttl_seconds,) = await read_fields(request, [self._ttl])
+        ttl_seconds = await read_integer(request, self._ttl)
         reservation = await actor.hold(ttl_seconds * _MS_PER_SECOND)
         response = _json(render(reservation, self._limits.stuck_after), status=201)
         response.headers["Location"] = f"/reservations/{reservation.reservation_id}"
@@ -73,7 +73,7 @@ class Api:
     async def replay_alarm(self, request: web.Request) -> web.Response:
         """The test door: the method that the alarm calls, with an explicit time."""
         actor = self._actor(request)
-        (now,) = await read_fields(request, [self._now])
+        now = await read_integer(request, self._now)
         outcome = await actor.process_expiry(now)
         return _json(render_outcome(outcome, self._limits.stuck_after))
 

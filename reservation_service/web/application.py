@@ -32,15 +32,11 @@ class Surroundings:
 
     def build_app(self, routes: Sequence[web.RouteDef], body_bytes_max: int) -> web.Application:
         """An application that answers `routes`, and everything else with a problem."""
-
-        @web.middleware
-        async def surround(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await self._surround(request, handler)
-
-        app = web.Application(middlewares=[surround], client_max_size=body_bytes_max)
+        app = web.Application(middlewares=[self._surround], client_max_size=body_bytes_max)
         app.add_routes(routes)
         return app
 
+    @web.middleware
     async def _surround(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._in_flight += 1
         self._connections.begin(request.protocol)
@@ -48,30 +44,28 @@ class Surroundings:
             if self._in_flight > self._requests_max:
                 response: web.StreamResponse = problem_of(Overloaded())
             else:
-                response = await self._answer(request, handler)
-        finally:
-            self._in_flight -= 1
-            self._connections.end(request.protocol)
-        response.headers["Server-Time"] = str(self._clock.now())
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except BadRequest as error:
-            return problem(error.code, str(error))
-        except ServiceError as error:
-            if isinstance(error, MessageFailed):
-                self._report(request, error.__cause__)
-            return problem_of(error)
-        except web.HTTPException as error:
-            return problem_of_http(error)
+                response = await handler(request)
         except ConnectionError:
             raise  # nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - a bug is answered like any failure
-            self._report(request, error)
-            return problem_of(ServiceError())
+            response = self._problem(request, error)
+        finally:
+            self._in_flight -= 1
+            self._connections.end(request.protocol)
+        headers = response.headers
+        headers["Server-Time"] = str(self._clock.now())
+        headers["Cache-Control"] = "no-store"
+        return response
+
+    def _problem(self, request: web.Request, error: Exception) -> web.Response:
+        if isinstance(error, BadRequest):
+            return problem(error.code, str(error))
+        if isinstance(error, web.HTTPException):
+            return problem_of_http(error)
+        if isinstance(error, ServiceError) and not isinstance(error, MessageFailed):
+            return problem_of(error)
+        self._report(request, error.__cause__ or error)
+        return problem_of(ServiceError())
 
     def _report(self, request: web.Request, error: BaseException | None) -> None:
         self._observe("request-failed", path=request.path, error=repr(error))

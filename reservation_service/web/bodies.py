@@ -5,9 +5,9 @@ A number with a zero fraction (5.0, 5e0) is an integer in JSON and accepted as o
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Set
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -24,26 +24,32 @@ TIMESTAMP_MAX = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """One required field: its name, its type as msgspec checks it, and what to say otherwise."""
+class IntegerField:
+    """A required integer from `least` through `most`; `sentence` says so to whoever errs."""
 
     name: str
-    type: Any
+    least: int
+    most: int
     sentence: str
 
+    def read(self, document: dict[str, Any]) -> int:
+        """The field's value. Raises BadRequest when it is missing or anything else."""
+        value = document.get(self.name)
+        if type(value) is int and self.least <= value <= self.most:
+            return value
+        raise BadRequest("invalid-field", self.sentence)
 
-def integer_field(name: str, least: int, most: int, sentence: str) -> Field:
-    """A required integer from `least` through `most`."""
-    return Field(name, Annotated[int, msgspec.Meta(ge=least, le=most)], sentence)
 
-
-async def read_fields(request: web.Request, fields: Sequence[Field]) -> list[Any]:
-    """The values of `fields`, in their order. Raises BadRequest, or aiohttp's 413."""
+async def read_integer(request: web.Request, field: IntegerField) -> int:
+    """The value of a body's only field. Raises BadRequest, or aiohttp's 413."""
     document = _parse(await _read(request))
-    for name in document:
-        if all(name != field.name for field in fields):
-            raise BadRequest("unknown-field", f"Unknown field {_shown(name)}.")
-    return [_convert(document, field) for field in fields]
+    _refuse_others(document, {field.name})
+    return field.read(document)
+
+
+def _refuse_others(document: dict[str, Any], names: Set[str]) -> None:
+    for name in document.keys() - names:
+        raise BadRequest("unknown-field", f"Unknown field {_shown(name)}.")
 
 
 async def _read(request: web.Request) -> bytes:
@@ -68,13 +74,6 @@ def _parse(body: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise BadRequest("invalid-body", BODY_SENTENCE)
     return document
-
-
-def _convert(document: dict[str, Any], field: Field) -> Any:
-    try:
-        return msgspec.convert(document.get(field.name), field.type)
-    except msgspec.ValidationError:
-        raise BadRequest("invalid-field", field.sentence) from None
 
 
 def _whole_or_float(text: str) -> int | float:

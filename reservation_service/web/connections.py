@@ -49,10 +49,11 @@ class Connections:
         """Close what has been idle for too long, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            too_long_ago = monotonic_s() - IDLE_SECONDS_MAX
+            now = monotonic_s()
             while self._idle_since:
                 connection, since = next(iter(self._idle_since.items()))
-                if since > too_long_ago and connection.transport is not None:
+                is_gone = connection.transport is None and now - since > _LOOK_SECONDS
+                if now - since <= IDLE_SECONDS_MAX and not is_gone:
                     break
                 self._drop(connection)
 
