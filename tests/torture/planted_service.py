@@ -100,7 +100,8 @@ def linger_in_attempts() -> None:
 @bug
 def wait_for_every_client() -> None:
     """A stop gives clients as long as they like to finish what they began."""
-    service.STOP_SECONDS_MAX = server.SHUTDOWN_SECONDS = 60.0
+    service.STOP_SECONDS_MAX = 60.0
+    server.SHUTDOWN_SECONDS = server.SHUTDOWN_AFTER_FAILURE_SECONDS = 30.0
 
 
 @bug
