@@ -20,8 +20,9 @@ from tests.torture.traffic import CLIENTS, LATE_S, Ledger, Traffic
 
 ROUNDS = 10
 DUE, DUE_S = 50, 2
-LATE_SECONDS_MAX = 2.0
-"""How long alarms that fell due without space may take once it is back."""
+LATE_SECONDS_MAX, SHORT_LATE_SECONDS_MAX = 2.0, 4.0
+"""How long alarms that fell due without space may take once it is back; a short version runs
+beside other work."""
 
 
 class FillableDisk(Disk, Protocol):
@@ -65,11 +66,13 @@ def _attack(
     report: Report, kind: str, disk: FillableDisk, rounds: int, bug: str | None = None
 ) -> None:
     ledger = Ledger()
+    late_s_max = LATE_SECONDS_MAX if rounds >= ROUNDS else SHORT_LATE_SECONDS_MAX
     with target_on(disk, bug) as target:
         target.start()
         for _ in range(rounds):
             late_s = _fill_and_free(report, target, disk, ledger)
             report.worst(f"{kind}: alarms late, s at most", round(late_s, 2))
+            report.require(late_s <= late_s_max, f"alarms came {late_s:.1f} s after the space")
             if not target.is_running:
                 report.violations.append("a full disk ended the process")
                 break
@@ -95,7 +98,6 @@ def _fill_and_free(report: Report, target: Target, disk: FillableDisk, ledger: L
     finally:
         disk.free()
     late_s = _seconds_until_none_is_overdue(target)
-    report.require(late_s <= LATE_SECONDS_MAX, f"alarms came {late_s:.1f} s after the space")
     ledger.hold(target, LATE_S)
     return late_s
 
@@ -128,7 +130,7 @@ def _check_while_full(report: Report, target: Target, ledger: Ledger) -> None:
 def _seconds_until_none_is_overdue(target: Target) -> float:
     began = time.monotonic()
     with suppress(AssertionError):
-        eventually(lambda: target.overdue() == 0, 2 * LATE_SECONDS_MAX)
+        eventually(lambda: target.overdue() == 0, SHORT_LATE_SECONDS_MAX + 1)
     return time.monotonic() - began
 
 

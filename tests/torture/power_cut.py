@@ -101,6 +101,7 @@ HARNESS = Harness(
     name="power-cut",
     promise="0 acknowledged holds lost over 50 power cuts, and the file is whole",
     run=run,
+    short=CUTS_MIN / CUTS,
     controls={
         "answer before commit": partial(control, "answer-before-commit", is_real=True),
         "commit without sync, ext4": partial(control, "commit-without-sync", is_real=True),

@@ -42,6 +42,7 @@ class Ledger:
         self.announced: set[str] = set()
         self.unanswered: set[str] = set()
         self.refused: list[Refusal] = []
+        self.unseen: list[str] = []
         self.ids = (f"load-{number:07}" for number in itertools.count())
 
     def hold(self, server: Server, ttl_seconds: int) -> Line:
@@ -93,7 +94,10 @@ class Ledger:
 
 
 class Traffic:
-    """Within `with`, clients hold on a thread of their own; one that loses its server goes home."""
+    """Within `with`, clients hold on a thread of their own; one that loses its server goes home.
+
+    Those who read look for each hold once they were told of it.
+    """
 
     def __init__(
         self,
@@ -102,6 +106,7 @@ class Traffic:
         *,
         clients: int = CLIENTS,
         ttl_seconds: Sequence[int] = (SOON_S, LATE_S),
+        is_reading: bool = False,
     ) -> None:
         self.acknowledged = 0
         self.latencies_ms: list[float] = []
@@ -109,6 +114,7 @@ class Traffic:
         self._ledger = ledger
         self._clients = clients
         self._ttl_seconds = ttl_seconds
+        self._is_reading = is_reading
         self._is_over = False
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
@@ -155,8 +161,16 @@ class Traffic:
             self._ledger.acknowledged[reservation_id] = document
             self.acknowledged += 1
             self.latencies_ms.append((time.monotonic() - began) * 1000)
+            if self._is_reading:
+                await self._read(session, document)
             return
         self._ledger.refused.append(
             Refusal(reservation_id, answer.status, answer.headers.get("Retry-After"), document)
         )
         await asyncio.sleep(_AFTER_A_REFUSAL_S)
+
+    async def _read(self, session: aiohttp.ClientSession, held: Line) -> None:
+        async with session.get(f"/reservations/{held['reservationId']}") as answer:
+            read = await answer.json(content_type=None)
+        if (answer.status, read.get("createdAt")) != (200, held["createdAt"]):
+            self._ledger.unseen.append(held["reservationId"])
