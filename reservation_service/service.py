@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -72,8 +73,7 @@ async def migrate(settings: Settings) -> list[str]:
 
 async def destroy(settings: Settings) -> int:
     """Delete everything and leave a tombstone; the reservations deleted. Raises StartupError."""
-    if not settings.storage.database.exists():
-        raise StartupError(f"There is no database at {settings.storage.database}.")
+    _require_file(settings.storage.database)
     engine = await SqliteEngine.open(settings.storage.database)
     try:
         await engine.migrate()
@@ -235,6 +235,13 @@ class Service:
 
     async def _stop_listening(self, http: HttpServer) -> None:
         await http.stop(has_failed=not self._stop_requested.is_set())
+
+
+def _require_file(database: Path) -> None:
+    try:
+        database.stat()
+    except OSError as error:
+        raise StartupError(f"There is no database at {database}: {error.strerror}.") from error
 
 
 def _allow_open_files(needed: int) -> None:

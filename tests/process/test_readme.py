@@ -6,10 +6,9 @@ import subprocess
 import pytest
 
 from tests.process.conftest import MakeServer
-from tests.process.lab import MISSING
 from tests.process.server import ROOT, Server, json_documents
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+pytestmark = pytest.mark.system  # it needs curl
 
 README = (ROOT / "README.md").read_text()
 

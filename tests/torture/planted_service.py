@@ -76,12 +76,12 @@ def queue_behind_the_failing() -> None:
     """An attempt waits until the one before it has succeeded or been put off."""
     turn, attempt = asyncio.Lock(), AlarmClock._dispatch
 
-    async def in_turn(self: AlarmClock, claimed: Any) -> bool:
+    async def in_turn(self: AlarmClock, claimed: Any) -> Any:
         async with turn:
-            done = await attempt(self, claimed)
-            if not done:
+            verdict = await attempt(self, claimed)
+            if verdict.name != "MOVED":
                 await asyncio.sleep(1)
-            return done
+            return verdict
 
     _put(AlarmClock, "_dispatch", in_turn)
 
