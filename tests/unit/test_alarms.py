@@ -304,7 +304,8 @@ async def test_an_attempt_that_found_nothing_to_do_is_settled() -> None:
         made.store.put(row("seat-1"))
         made.wake()
         await made.seen("nothing-due", "seat-1")
-        assert [retry.id for retry in await made.store.has_settled()] == ["seat-1"]
+        (retry,) = await made.store.has_settled()
+        assert (retry.id, retry.record) == ("seat-1", False)
 
 
 async def test_an_attempt_whose_slot_is_another_ones_by_now_is_not_settled() -> None:
