@@ -32,7 +32,7 @@ from reservation_service.waker import SchedulerWaker
 from reservation_service.web.api import Api, ApiLimits
 from reservation_service.web.application import Surroundings, tombstone_routes
 from reservation_service.web.connections import Connections
-from reservation_service.web.server import HttpServer
+from reservation_service.web.server import BACKLOG, HttpServer
 
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
@@ -44,7 +44,8 @@ FILES_BESIDE_CONNECTIONS = 64
 
 async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError when it refuses to."""
-    _allow_open_files(settings.server.connections_max + FILES_BESIDE_CONNECTIONS)
+    connections_max = max(settings.server.connections_max, settings.server.requests_max)
+    _allow_open_files(connections_max + BACKLOG + FILES_BESIDE_CONNECTIONS)
     clock = BootClock()
     telemetry = Telemetry(clock)
     service = Service(settings, clock, telemetry.observe)

@@ -21,7 +21,8 @@ SHUTDOWN_SECONDS = 2.0
 SHUTDOWN_AFTER_FAILURE_SECONDS = 0.5
 """The same when the process ends on its own: nothing can be promised to anybody any more."""
 
-_BACKLOG = 1024
+BACKLOG = 1024
+"""How many connections may wait to be let in, and are let in at once."""
 
 
 class HttpServer:
@@ -49,7 +50,7 @@ class HttpServer:
         connect = self._connections.admit(self._runner.server)
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(connect, host, port, backlog=_BACKLOG)
+            self._listener = await loop.create_server(connect, host, port, backlog=BACKLOG)
         except BaseException:
             await self._runner.cleanup()
             raise
