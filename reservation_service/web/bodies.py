@@ -5,7 +5,8 @@ A number with a zero fraction (5.0, 5e0) is an integer in JSON and accepted as o
 """
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Callable, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,11 @@ BODY_SECONDS_MAX = 10.0
 """How long a client may take to send its body."""
 
 BODY_SENTENCE = "Send a JSON request body."
+
+WAITING_FOR_CLIENT: web.AppKey[Callable[[web.Request], AbstractContextManager[None]]] = web.AppKey(
+    "WAITING_FOR_CLIENT"
+)
+"""What stands around a wait for the rest of a body."""
 
 TIMESTAMP_MAX = 2**53 - 1
 """The largest integer that every JSON reader keeps exact."""
@@ -58,8 +64,12 @@ async def _read(request: web.Request) -> bytes:
     try:
         if request.content.is_eof():  # it came with its headers: nothing to wait for
             return await request.read()
-        async with asyncio.timeout(BODY_SECONDS_MAX):
-            return await request.read()
+        announced = request.content_length or 0
+        if announced > request.client_max_size:
+            raise web.HTTPRequestEntityTooLarge(request.client_max_size, announced)
+        with request.app[WAITING_FOR_CLIENT](request):
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                return await request.read()
     except TimeoutError:
         raise BadRequest("body-too-slow", "The request body took too long to arrive.") from None
     except web.RequestPayloadError:  # not encoded as its headers say
