@@ -44,8 +44,7 @@ FILES_BESIDE_CONNECTIONS = 64
 
 async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError when it refuses to."""
-    connections_max = max(settings.server.connections_max, settings.server.requests_max)
-    _allow_open_files(connections_max + BACKLOG + FILES_BESIDE_CONNECTIONS)
+    _allow_open_files(settings.server.connections_max + BACKLOG + FILES_BESIDE_CONNECTIONS)
     clock = BootClock()
     telemetry = Telemetry(clock)
     service = Service(settings, clock, telemetry.observe)
