@@ -171,9 +171,11 @@ def remember_every_request() -> None:
     remembered: list[object] = []
     surround = Surroundings._surround
 
+    @web.middleware
     async def keep(self: Surroundings, request: web.Request, handler: Any) -> web.StreamResponse:
         remembered.append((request, bytearray(16_384)))
-        return await surround(self, request, handler)
+        answer: web.StreamResponse = await surround(self, request, handler)
+        return answer
 
     _put(Surroundings, "_surround", keep)
 
