@@ -8,7 +8,6 @@ commit, nobody is to blame: everything pauses and goes on once it can.
 """
 
 import asyncio
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -93,7 +92,7 @@ class AlarmClock:
     async def _dispatch_due(self) -> None:
         """Claim until nothing is due, or until there is no room for more attempts in flight."""
         while (limit := self._room()) > 0:
-            claim = Claim(limit, self._limits.lease_ms, self._outlived_leases())
+            claim = Claim(limit, self._limits.lease_ms, self._at_work())
             try:
                 claimed = await self._store.claim(claim)
             except StorageTrouble as trouble:
@@ -108,15 +107,8 @@ class AlarmClock:
         free = self._limits.in_flight_max - len(self._running)
         return min(free, self._limits.claim_max)
 
-    def _outlived_leases(self) -> list[str]:
-        """IDs whose attempt is still at work here although its lease is over."""
-        over = self._clock.now() - self._limits.lease_ms
-        return [
-            one.id
-            for one, _ in itertools.takewhile(
-                lambda running: running[0].claimed_at <= over, self._running.values()
-            )
-        ]
+    def _at_work(self) -> list[str]:
+        return [reservation_id for reservation_id, _ in self._running]
 
     async def _attempt(self, claimed: Claimed) -> None:
         try:

@@ -76,10 +76,13 @@ FROM (SELECT value->>'id' AS id, value->>'claim' AS claim, value->>'delay_ms' AS
 WHERE r.id = m.id AND r.alarm_claim = m.claim
 """
 
+# A lease that is over says that nobody knows of the attempt, unless it is at work in this process.
+# An alarm that was set anew has no claim, and waits for no attempt at an older one.
 DUE = """
 SELECT json_group_array(id)
 FROM (SELECT id FROM reservation
-      WHERE alarm_dispatch_at <= :now AND id NOT IN (SELECT value FROM json_each(:running))
+      WHERE alarm_dispatch_at <= :now
+        AND (alarm_claim IS NULL OR id NOT IN (SELECT value FROM json_each(:running)))
       ORDER BY alarm_dispatch_at LIMIT :limit)
 """
 
@@ -117,10 +120,12 @@ SELECT json_group_array(json_array(coalesce(r.batch = :batch, 0), {ROW}))
 FROM json_each(:ids) AS m LEFT JOIN reservation AS r ON r.id = m.value
 """  # noqa: S608 - a constant, no input in it
 
-# What a claim left out is still at work and would be claimed at once: it must wake nobody.
+# What a claim left out must wake nobody: every look would find it due, and leave it out again.
 NEXT_DUE = """
 SELECT min(alarm_dispatch_at) FROM reservation
-WHERE alarm_dispatch_at IS NOT NULL AND id NOT IN (SELECT value FROM json_each(:running))
+WHERE alarm_dispatch_at IS NOT NULL
+  AND (alarm_dispatch_at > :now OR alarm_claim IS NULL
+       OR id NOT IN (SELECT value FROM json_each(:running)))
 """
 
 START_EPOCH = """
@@ -169,8 +174,9 @@ class BatchTransaction:
         self._batch += 1
         try:
             connection.execute("BEGIN IMMEDIATE")
-            results = self._work(connection, messages)
-            next_due_at = _next_due_at(connection, messages)
+            now = self._clock.now()
+            results = self._work(connection, messages, now)
+            next_due_at = _next_due_at(connection, messages, now)
             self._require_same_file()
         except sqlite3.Error as error:
             roll_back(connection)
@@ -189,9 +195,8 @@ class BatchTransaction:
         return results, next_due_at
 
     def _work(
-        self, connection: sqlite3.Connection, messages: Sequence[StoreMessage]
+        self, connection: sqlite3.Connection, messages: Sequence[StoreMessage], now: int
     ) -> list[Result]:
-        now = self._clock.now()
         run = _Statements(connection, {"now": now, "batch": self._batch})
         holds = [message for message in messages if type(message) is Hold]
         expiries = [message for message in messages if type(message) is Expire]
@@ -259,10 +264,12 @@ def read_rows(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Reserv
     return [found[reservation_id] for reservation_id in ids]
 
 
-def _next_due_at(connection: sqlite3.Connection, messages: Sequence[StoreMessage]) -> int | None:
+def _next_due_at(
+    connection: sqlite3.Connection, messages: Sequence[StoreMessage], now: int
+) -> int | None:
     claims = [message for message in messages if type(message) is Claim]
     running = [reservation_id for claim in claims for reservation_id in claim.running]
-    values = {"running": _encode(running).decode()}
+    values = {"now": now, "running": _encode(running).decode()}
     next_due_at: int | None = connection.execute(NEXT_DUE, values).fetchone()[0]
     return next_due_at
 

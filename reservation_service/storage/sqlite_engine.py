@@ -172,7 +172,7 @@ def _begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recover
             now | {"first_ms": recovery.first_ms, "cap_ms": recovery.cap_ms, "seed": recovery.seed},
         )
         overdue = _value(connection, sqlite.COUNT_OVERDUE, now | {"limit": OVERDUE_COUNTED_MAX})
-        next_due_at = _value(connection, sqlite.NEXT_DUE, {"running": "[]"})
+        next_due_at = _value(connection, sqlite.NEXT_DUE, now | {"running": "[]"})
         connection.execute("COMMIT")
     except BaseException:
         sqlite.roll_back(connection)

@@ -74,7 +74,11 @@ class Shelf:
         self._changed.notify()
         if self.claim_failure is not None:
             raise self.claim_failure
-        free = [one for one in self._due if one.reservation_id not in claim.running]
+        free = [
+            one
+            for one in self._due
+            if one.reservation_id not in claim.running or not one.alarm_running
+        ]
         taken = free[: claim.limit]
         self._due = [one for one in self._due if one not in taken]
         return [Claimed(one, len(self.claims), self._clock.now()) for one in taken]
@@ -281,7 +285,7 @@ async def test_a_new_alarm_of_an_id_whose_old_attempt_still_settles_is_no_troubl
         made.wake()
         await made.seen("failed", "seat-1")
         made.store.outcomes.clear()
-        made.store.put(row("seat-1"))
+        made.store.put(row("seat-1", is_running=False))
         made.store.settle_failure = None
         made.wake()
         await made.seen("ok", "seat-1")
