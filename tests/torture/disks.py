@@ -123,4 +123,4 @@ def _run(*command: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except FileNotFoundError:
         return f"{command[0]} is not installed"
-    return "" if done.returncode == 0 else " ".join((done.stderr or "failed").split())
+    return "" if done.returncode == 0 else (done.stderr or "it failed").splitlines()[0]
