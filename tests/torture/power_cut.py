@@ -93,7 +93,7 @@ def _cut_often(report: Report, target: Target, disk: MortalDisk, ledger: Ledger,
         if damage := violations(target.database):
             report.violations += damage
             return
-        report.violations += ledger.lost(target)
+        report.violations += [*ledger.lost(target), *ledger.untrue(target)]
         ledger.forget(target)
 
 
