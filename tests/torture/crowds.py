@@ -26,7 +26,7 @@ CONNECTIONS_MAX = 2000
 
 SPARE_FILES = 300
 LINGER_SECONDS = 30.0
-_SIZE_MIN = 10
+_SIZE_MIN = 1
 _AT_ONCE = 50
 _COMING_PER_SECOND = 1000
 _PIPELINED = 2000
@@ -42,7 +42,7 @@ class Crowd:
     size: int
     text: bytes
     then: Callable[["Visitor"], Awaitable[None]]
-    stay_s: float = 2.0
+    stay_s: float = 1.0
 
 
 class Visitor:

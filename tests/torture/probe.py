@@ -70,6 +70,7 @@ async def _probe(port: int, path: str, per_second: int) -> dict[str, object]:
     threading.Thread(target=lambda: (sys.stdin.read(), stop()), daemon=True).start()
     await loop.run(per_second, SECONDS_MAX)
     tally = await loop.settle()
+    loop.close()
     failures = {f"{status}": count for status, count in tally.statuses.items() if status != OK}
     failures |= {"broken": tally.broken, "unsent": tally.unsent}
     return {
