@@ -34,7 +34,8 @@ class Refusal(NamedTuple):
 class Ledger:
     """What was said about one database over all its lives: by answers, and by the log.
 
-    Each ID is held once, so what was said about it stays true but for its expiry.
+    Each ID is held once, so what was said about it stays true but for its expiry. While the ledger
+    is closed nothing that is said binds anybody; it is only counted.
     """
 
     def __init__(self) -> None:
@@ -43,13 +44,22 @@ class Ledger:
         self.unanswered: set[str] = set()
         self.refused: list[Refusal] = []
         self.unseen: list[str] = []
+        self.is_closed = False
+        self.said_while_closed = 0
         self.ids = (f"load-{number:07}" for number in itertools.count())
 
     def hold(self, server: Server, ttl_seconds: int) -> Line:
         """Hold one thing more, which must be possible."""
         held = server.hold(next(self.ids), ttl_seconds)
-        self.acknowledged[held["reservationId"]] = held
+        self.acknowledge(held)
         return held
+
+    def acknowledge(self, held: Line) -> None:
+        """Write down what a client was told."""
+        if self.is_closed:
+            self.said_while_closed += 1
+        else:
+            self.acknowledged[held["reservationId"]] = held
 
     def take_announcements(self, server: Server) -> None:
         """Remember the expiries that the log of the server's present run has told."""
@@ -158,7 +168,7 @@ class Traffic:
         async with session.post(f"/reservations/{reservation_id}", json=body) as answer:
             document = await answer.json(content_type=None)
         if answer.status == 201:
-            self._ledger.acknowledged[reservation_id] = document
+            self._ledger.acknowledge(document)
             self.acknowledged += 1
             self.latencies_ms.append((time.monotonic() - began) * 1000)
             if self._is_reading:
