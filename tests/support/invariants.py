@@ -1,6 +1,7 @@
 """What is true in every database that the service may leave behind, however it was stopped.
 
-`violations(database)` only reads, so it may look at the file of a running or a killed process.
+`violations(database)` only reads, so it may look at the file of a running or a killed process;
+`violations_in(connection)` looks at a database that has no file.
 It is written from the slot protocol and the lifecycle, not from the service's code. A harness
 that injects faults ends by asserting that the list is empty.
 """
@@ -65,9 +66,14 @@ def violations(database: Path) -> list[str]:
     """Every broken invariant in one sentence each; an empty list is what a healthy file gives."""
     uri = f"file:{quote(str(database))}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True)) as connection:
-        connection.row_factory = sqlite3.Row
-        connection.execute("BEGIN")  # one snapshot, though the service may go on writing
-        return list(_all(connection))
+        return violations_in(connection)
+
+
+def violations_in(connection: sqlite3.Connection) -> list[str]:
+    """The same over a connection that is the caller's own; it is left in a read transaction."""
+    connection.row_factory = sqlite3.Row
+    connection.execute("BEGIN")  # one snapshot, though the service may go on writing
+    return list(_all(connection))
 
 
 def _all(connection: sqlite3.Connection) -> Iterator[str]:
