@@ -118,7 +118,11 @@ class ReservationsSettings(Section):
 
     ttl_seconds_min: int = _number(5, 1, _YEAR_SECONDS)
     ttl_seconds_max: int = _number(3_600, 1, _YEAR_SECONDS)
+    max_hold_seconds: int = _number(7_200, 1, _YEAR_SECONDS)
+    require_holder: bool = _switch(False)
+    max_holds_per_holder: int = _number(20, 0, 100_000)
     replay_alarm: bool = _switch(True)
+    retention_days: int = _number(30, 1, 3_650)
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -126,7 +130,18 @@ class ReservationsSettings(Section):
             raise ValueError(
                 "reservations.ttl_seconds_min must not be greater than reservations.ttl_seconds_max"
             )
+        if self.ttl_seconds_max > self.max_hold_seconds:
+            raise ValueError(
+                "reservations.ttl_seconds_max must not be greater than "
+                "reservations.max_hold_seconds"
+            )
         return self
+
+
+class EventsSettings(Section):
+    """How long the log is kept."""
+
+    retention_days: int = _number(30, 1, 3_650)
 
 
 class AlarmsSettings(Section):
@@ -171,6 +186,7 @@ class Settings(BaseSettings):
     server: ServerSettings = ServerSettings()
     storage: StorageSettings = StorageSettings()
     reservations: ReservationsSettings = ReservationsSettings()
+    events: EventsSettings = EventsSettings()
     alarms: AlarmsSettings = AlarmsSettings()
     writer: WriterSettings = WriterSettings()
     log: LogSettings = LogSettings()

@@ -23,6 +23,7 @@ from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
 from reservation_service.clock import BootClock, Clock, watch_divergence
 from reservation_service.config import Settings
 from reservation_service.errors import ServiceError, StartupError
+from reservation_service.reservation import HoldLimits
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.storage.sqlite_engine import Recovery, Reloaded, SqliteEngine
@@ -31,6 +32,7 @@ from reservation_service.waker import SchedulerWaker
 from reservation_service.web.api import Api, ApiLimits
 from reservation_service.web.application import Surroundings, tombstone_routes
 from reservation_service.web.connections import Connections
+from reservation_service.web.lists import Lists
 from reservation_service.web.server import HttpServer
 
 STOP_SECONDS_MAX = 4.5
@@ -163,10 +165,11 @@ class Service:
         store = GroupedStore(
             engine.write,
             engine.read,
+            engine.find,
             batch_max=settings.writer.batch_max,
             queue_max=settings.writer.queue_max,
         )
-        namespace = ReservationNamespace(store)
+        namespace = ReservationNamespace(store, _hold_limits(settings))
         alarm_clock = AlarmClock(
             store,
             namespace,
@@ -188,7 +191,8 @@ class Service:
         )
         self._run(alarm_clock.run())
         self._run(self._check_integrity(engine))
-        return Api(namespace, _api_limits(settings)).routes()
+        limits = _api_limits(settings)
+        return [*Api(namespace, limits).routes(), *Lists(namespace, store, limits).routes()]
 
     def _start_waker(self) -> Waker:
         scheduler = AsyncIOScheduler(timezone=UTC)
@@ -214,7 +218,13 @@ class Service:
     async def _listen(self, routes: list[web.RouteDef]) -> None:
         server = self._settings.server
         connections = Connections(server.connections_max)
-        surroundings = Surroundings(self._clock, self._observe, connections, server.requests_max)
+        surroundings = Surroundings(
+            self._clock,
+            self._observe,
+            connections,
+            requests_max=server.requests_max,
+            stuck_after=self._settings.alarms.stuck_after,
+        )
         app = surroundings.build_app(routes, server.body_bytes_max)
         http = HttpServer(app, connections, self._observe, access_log=self._settings.log.access)
         try:
@@ -278,6 +288,14 @@ def _alarm_limits(settings: Settings) -> AlarmLimits:
     )
 
 
+def _hold_limits(settings: Settings) -> HoldLimits:
+    reservations = settings.reservations
+    return HoldLimits(
+        max_hold_ms=reservations.max_hold_seconds * 1000,
+        max_per_holder=reservations.max_holds_per_holder,
+    )
+
+
 def _api_limits(settings: Settings) -> ApiLimits:
     reservations = settings.reservations
     return ApiLimits(
@@ -286,4 +304,5 @@ def _api_limits(settings: Settings) -> ApiLimits:
         ttl_seconds_max=reservations.ttl_seconds_max,
         stuck_after=settings.alarms.stuck_after,
         replay_alarm=reservations.replay_alarm,
+        require_holder=reservations.require_holder,
     )

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from reservation_service.reservation import AlarmInfo, Message, Outcome, Reservation
+from reservation_service.reservation import AlarmInfo, Message, Outcome, Reservation, Status
 
 
 class Claimed(Struct, frozen=True, gc=False):
@@ -55,6 +55,29 @@ class Claim(Struct, frozen=True):
     id: None = None  # nobody's message
 
 
+class Place(Struct, frozen=True):
+    """A place in the list, which is in the order of deadline and ID."""
+
+    expires_at: int
+    reservation_id: str
+
+
+class Query(Struct, frozen=True):
+    """Which reservations to list: at most `limit`, those after `after`, None for the first."""
+
+    limit: int
+    status: Status | None = None
+    id_prefix: str = ""
+    after: Place | None = None
+
+
+class Page(Struct, frozen=True):
+    """Some of the reservations that match; `next` is None on the last page only."""
+
+    items: list[Reservation]
+    next: Place | None
+
+
 StoreMessage = Message | Retry | Claim
 Result = Outcome | list[Claimed]
 
@@ -73,6 +96,9 @@ class Store(Protocol):
 
     async def read(self, reservation_id: str) -> Reservation:
         """The committed row, or a `missing` one. Never changes anything."""
+
+    async def find(self, query: Query) -> Page:
+        """A page of the list. It looks at a bounded number of rows, so it may be short or empty."""
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         """Due alarms, the longest due first, each attempt counted and leased.

@@ -7,12 +7,15 @@ from msgspec import Struct
 
 from reservation_service.reservation import Expire, Message, Outcome, Reservation, Trigger
 from reservation_service.storage.group_commit import GroupCommit
-from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
+from reservation_service.store import Claim, Claimed, Page, Query, Result, Retry, StoreMessage
 
 WriteBatch = Callable[[Sequence[StoreMessage]], Awaitable[tuple[Sequence[Result], int | None]]]
 """One transaction: the results in order, and the epoch ms of the next due alarm after COMMIT."""
 
 ReadBatch = Callable[[Sequence[str]], Awaitable[Sequence[Reservation]]]
+
+
+FindPage = Callable[[Query], Awaitable[Page]]
 
 
 class _Read(Struct, frozen=True):
@@ -27,12 +30,14 @@ class GroupedStore:
         self,
         write: WriteBatch,
         read: ReadBatch,
+        find: FindPage,
         *,
         batch_max: int,
         queue_max: int,
     ) -> None:
         self._write_batch = write
         self._read_batch = read
+        self._find_page = find
         self._listeners: list[Callable[[int | None], None]] = []
         self._writes: GroupCommit[StoreMessage, Result] = GroupCommit(
             self._write, batch_max=batch_max, queue_max=queue_max
@@ -68,6 +73,9 @@ class GroupedStore:
 
     async def read(self, reservation_id: str) -> Reservation:
         return await self._reads.submit(_Read(reservation_id), is_request=True)
+
+    async def find(self, query: Query) -> Page:
+        return await self._find_page(query)
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         result = await self._writes.submit(claim, is_request=False)
