@@ -105,6 +105,21 @@ class ServerSettings(Section):
     connections_max: int = _number(2_000, 1, 100_000)
 
 
+def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in origins:
+        if not re.fullmatch(r"https?://[a-z0-9.:\[\]-]+", origin):
+            raise ValueError("not an origin")
+    return origins
+
+
+class CorsSettings(Section):
+    """Which other sites' pages may call."""
+
+    origins: Annotated[tuple[str, ...], AfterValidator(_origins)] = Field(
+        default=(), strict=False, description='a list of origins such as "https://shop.example"'
+    )
+
+
 class StorageSettings(Section):
     """The database file; a relative path starts at the working directory."""
 
@@ -184,6 +199,7 @@ class Settings(BaseSettings):
 
     service: ServiceSettings = ServiceSettings()
     server: ServerSettings = ServerSettings()
+    cors: CorsSettings = CorsSettings()
     storage: StorageSettings = StorageSettings()
     reservations: ReservationsSettings = ReservationsSettings()
     events: EventsSettings = EventsSettings()
@@ -305,6 +321,8 @@ def _decoded(text: str, kind: object) -> object:
     """The text of a variable as the file would spell it; left as it is where it does not fit."""
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
+    if kind == tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
     if kind is int and re.fullmatch(r"-?[0-9]{1,18}", text):
         return int(text)
     return text

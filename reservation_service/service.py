@@ -23,21 +23,27 @@ from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
 from reservation_service.clock import BootClock, Clock, watch_divergence
 from reservation_service.config import Settings
 from reservation_service.errors import ServiceError, StartupError
+from reservation_service.housekeeping import MS_PER_DAY, Housekeeping
 from reservation_service.reservation import HoldLimits
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.storage.sqlite_engine import Recovery, Reloaded, SqliteEngine
+from reservation_service.store import Store
 from reservation_service.telemetry import Telemetry
 from reservation_service.waker import SchedulerWaker
 from reservation_service.web.api import Api, ApiLimits
 from reservation_service.web.application import Surroundings, tombstone_routes
 from reservation_service.web.connections import Connections
+from reservation_service.web.cors import allow_origins
 from reservation_service.web.lists import Lists
 from reservation_service.web.server import HttpServer
 
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
 
+
+PURGE_MINUTE = 17
+"""Once an hour, away from the full hour when everybody else's jobs run."""
 
 FILES_BESIDE_CONNECTIONS = 64
 """Databases, pipes, listeners and what libraries open."""
@@ -169,11 +175,12 @@ class Service:
             batch_max=settings.writer.batch_max,
             queue_max=settings.writer.queue_max,
         )
+        scheduler = self._start_scheduler()
         namespace = ReservationNamespace(store, _hold_limits(settings))
         alarm_clock = AlarmClock(
             store,
             namespace,
-            self._waker or self._start_waker(),
+            self._waker or SchedulerWaker(scheduler, self._clock),
             self._clock,
             policy=RetryPolicy(
                 settings.alarms.retry_first_ms, settings.alarms.retry_cap_ms, self._jitter
@@ -191,15 +198,16 @@ class Service:
         )
         self._run(alarm_clock.run())
         self._run(self._check_integrity(engine))
+        housekeeping = _housekeeping(settings, store, self._clock, self._observe)
+        scheduler.add_job(housekeeping.purge, "cron", minute=PURGE_MINUTE, misfire_grace_time=None)
         limits = _api_limits(settings)
         return [*Api(namespace, limits).routes(), *Lists(namespace, store, limits).routes()]
 
-    def _start_waker(self) -> Waker:
+    def _start_scheduler(self) -> AsyncIOScheduler:
         scheduler = AsyncIOScheduler(timezone=UTC)
-        waker = SchedulerWaker(scheduler, self._clock)
         scheduler.start()
         self._opened.callback(scheduler.shutdown, wait=False)
-        return waker
+        return scheduler
 
     def _run(
         self, work: Coroutine[Any, Any, None], until: Callable[[], None] | None = None
@@ -226,6 +234,7 @@ class Service:
             stuck_after=self._settings.alarms.stuck_after,
         )
         app = surroundings.build_app(routes, server.body_bytes_max)
+        allow_origins(app, self._settings.cors.origins)
         http = HttpServer(app, connections, self._observe, access_log=self._settings.log.access)
         try:
             await http.start(server.host, server.port)
@@ -285,6 +294,16 @@ def _alarm_limits(settings: Settings) -> AlarmLimits:
         claim_max=alarms.claim_max,
         in_flight_max=alarms.in_flight_max,
         stuck_after=alarms.stuck_after,
+    )
+
+
+def _housekeeping(settings: Settings, store: Store, clock: Clock, observe: Observe) -> Housekeeping:
+    return Housekeeping(
+        store,
+        clock,
+        observe,
+        reservations_kept_ms=settings.reservations.retention_days * MS_PER_DAY,
+        events_kept_ms=settings.events.retention_days * MS_PER_DAY,
     )
 
 

@@ -78,8 +78,29 @@ class Page(Struct, frozen=True):
     next: Place | None
 
 
-StoreMessage = Message | Retry | Claim
-Result = Outcome | list[Claimed]
+class Purge(Struct, frozen=True):
+    """Remove some of the events, and then of the ended reservations, that are older than given.
+
+    `after` is how far the reservations have been looked through, None at the first.
+    """
+
+    limit: int
+    events_before: int
+    reservations_before: int
+    after: Place | None = None
+    id: None = None  # nobody's message
+
+
+class Purged(Struct, frozen=True):
+    """How many were removed, and how to go on; `next` is None when all was looked at."""
+
+    events: int
+    reservations: int
+    next: Purge | None
+
+
+StoreMessage = Message | Retry | Claim | Purge
+Result = Outcome | list[Claimed] | Purged
 
 
 class Store(Protocol):
@@ -105,6 +126,9 @@ class Store(Protocol):
 
         Fewer than the claim's limit means that nothing else is due.
         """
+
+    async def purge(self, purge: Purge) -> Purged:
+        """One small step of removing what is old; rows with an event left in the log stay."""
 
     async def settle(self, retry: Retry) -> Reservation:
         """Plan the next attempt, if the claim still stands; the row as it is afterwards."""

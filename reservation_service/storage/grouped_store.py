@@ -7,7 +7,17 @@ from msgspec import Struct
 
 from reservation_service.reservation import Expire, Message, Outcome, Reservation, Trigger
 from reservation_service.storage.group_commit import GroupCommit
-from reservation_service.store import Claim, Claimed, Page, Query, Result, Retry, StoreMessage
+from reservation_service.store import (
+    Claim,
+    Claimed,
+    Page,
+    Purge,
+    Purged,
+    Query,
+    Result,
+    Retry,
+    StoreMessage,
+)
 
 WriteBatch = Callable[[Sequence[StoreMessage]], Awaitable[tuple[Sequence[Result], int | None]]]
 """One transaction: the results in order, and the epoch ms of the next due alarm after COMMIT."""
@@ -80,6 +90,11 @@ class GroupedStore:
     async def claim(self, claim: Claim) -> list[Claimed]:
         result = await self._writes.submit(claim, is_request=False)
         assert isinstance(result, list)
+        return result
+
+    async def purge(self, purge: Purge) -> Purged:
+        result = await self._writes.submit(purge, is_request=False)
+        assert isinstance(result, Purged)
         return result
 
     async def settle(self, retry: Retry) -> Reservation:

@@ -40,8 +40,9 @@ from reservation_service.storage.sqlite_bookings import (
     RENEW,
     SORT_NAMED,
 )
+from reservation_service.storage.sqlite_purge import purge_some
 from reservation_service.storage.sqlite_reads import ROW, ROWS
-from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
+from reservation_service.store import Claim, Claimed, Purge, Result, Retry, StoreMessage
 
 OUTCOMES = f"""
 SELECT json_group_array(json_array(
@@ -123,10 +124,7 @@ class BatchTransaction:
         run.retry(_of(Retry, messages))
         outcomes = run.outcomes([message for message in messages if message.id is not None])
         outcomes.update(run.limited(limited, outcomes))
-        return [
-            run.claim(message) if type(message) is Claim else outcomes[message.id or ""]
-            for message in messages
-        ]
+        return [run.result(message, outcomes) for message in messages]
 
     def _require_same_file(self) -> None:
         if self._database and _inode(self._database) != self._inode:
@@ -182,8 +180,16 @@ class _Statements:
             for reservation_id, ends_at in until
         }
 
+    def result(self, message: StoreMessage, outcomes: dict[str, Outcome]) -> Result:
+        """Nobody's messages are done last, so that they see what the batch's others did."""
+        if type(message) is Claim:
+            return self.claim(message)
+        if type(message) is Purge:
+            return purge_some(self._connection, message)
+        return outcomes[message.id or ""]
+
     def claim(self, claim: Claim) -> list[Claimed]:
-        """Claim last, so that it sees what the batch's own messages did."""
+        """Count and lease attempts at what is due."""
         values: dict[str, Any] = self._shared | {
             "running": _encode(claim.running).decode(),
             "limit": claim.limit,
