@@ -242,7 +242,7 @@ class Service:
             raise StartupError(
                 f"Cannot listen on {server.host}:{server.port}: {_plain(error)}."
             ) from error
-        self._opened.push_async_callback(http.stop)
+        self._opened.push_async_callback(self._stop_listening, http)
         self.port = http.port
         self._observe(
             "service-started",
@@ -251,6 +251,9 @@ class Service:
             port=self.port,
             database=str(self._settings.storage.database),
         )
+
+    async def _stop_listening(self, http: HttpServer) -> None:
+        await http.stop(has_failed=not self._stop_requested.is_set())
 
 
 def _allow_open_files(needed: int) -> None:

@@ -18,6 +18,9 @@ KEEPALIVE_SECONDS = 15.0
 SHUTDOWN_SECONDS = 2.0
 """How long a stop waits for requests that have begun, half-sent ones among them."""
 
+SHUTDOWN_AFTER_FAILURE_SECONDS = 0.5
+"""The same when the process ends on its own: nothing can be promised to anybody any more."""
+
 _BACKLOG = 1024
 
 
@@ -34,7 +37,6 @@ class HttpServer:
             access_log=observe if access_log else None,
             logger=_library_logger(observe),
             keepalive_timeout=KEEPALIVE_SECONDS,
-            shutdown_timeout=SHUTDOWN_SECONDS,
         )
         self._listener: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -54,12 +56,17 @@ class HttpServer:
         self.port = self._listener.sockets[0].getsockname()[1]
         self._watch = asyncio.create_task(self._connections.watch())
 
-    async def stop(self) -> None:
-        """Accept nothing more, answer what has begun, close; within `SHUTDOWN_SECONDS`."""
+    async def stop(self, *, has_failed: bool) -> None:
+        """Accept nothing more, answer what has begun, close; whatever clients do, soon."""
         assert self._listener is not None
         assert self._watch is not None
+        assert self._runner.server is not None
         self._listener.close()
         self._watch.cancel()
+        self._runner.server.pre_shutdown()
+        await self._runner.server.shutdown(
+            SHUTDOWN_AFTER_FAILURE_SECONDS if has_failed else SHUTDOWN_SECONDS
+        )
         await self._runner.cleanup()
 
 

@@ -1,5 +1,6 @@
-# The lab's part about the local runtime, word for word, but for the command that starts it:
-# `npx wrangler dev --local --ip 127.0.0.1 --port 8787` is our own runtime here.
+# The lab is a course on the alarms of Durable Objects, and this API keeps its calls. This is its part
+# about the local runtime, word for word but for the command that starts it: what is
+# `npx wrangler dev --local --ip 127.0.0.1 --port 8787` there is our own runtime here.
 set -u
 runtime() { exec "$PYTHON" -m reservation_service serve --host 127.0.0.1 --port 8787; }
 mkdir -p .labex

@@ -1,11 +1,18 @@
 """A database lost or damaged while it is served ends the process; nothing is promised then."""
 
+import socket
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from tests.process.server import Server
+from tests.process.server import PATIENCE_S, Server
+
+HALF_A_BODY = (
+    b"POST /reservations/half HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+    b'Content-Length: 18\r\n\r\n{"ttlSec'
+)
 
 
 def check_it_ends_with(server: Server, reason: str) -> None:
@@ -27,6 +34,20 @@ def statuses_until_it_ends(server: Server) -> Iterator[int]:
     with suppress(OSError):
         for number in range(1000):
             yield server.call("POST", f"/reservations/after-{number}", {"ttlSeconds": 60}).status
+
+
+def test_a_lost_database_ends_the_process_soon_whatever_clients_have_half_sent(
+    server: Server,
+) -> None:
+    server.start().hold("before", 3600)
+    with closing(socket.create_connection(("127.0.0.1", server.port), PATIENCE_S)) as client:
+        client.sendall(HALF_A_BODY)
+        server.database.unlink()
+        met = server.call("POST", "/reservations/after", {"ttlSeconds": 60})
+        began = time.monotonic()
+        assert met.status == 503
+        check_it_ends_with(server, "The database cannot be used any more")
+        assert time.monotonic() - began < 2
 
 
 def test_a_deleted_database_ends_an_idle_process(server: Server) -> None:

@@ -10,32 +10,40 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
-from tests.process.server import Server, command, environment, json_documents
+from tests.process.server import PATIENCE_S, Server, command, environment, json_documents
 
 REFUSAL_SECONDS_MAX = 5
+"""From the sentence to the end; how long a busy machine takes to get there is not ours."""
+
 PROGRAM = "reservation-service: "
 
 
 def refusal(*arguments: str, start: list[str] | None = None) -> str:
-    """The sentence with which `serve` refuses to start."""
-    process = subprocess.run(
+    """The sentence with which `serve` refuses to start; it ends at once when that is said."""
+    process = subprocess.Popen(
         [*(start or command()), "serve", "--port", "0", *arguments],
         env=environment(),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=REFUSAL_SECONDS_MAX,
-        check=False,
     )
-    assert process.returncode == 1, process
-    started = [
-        line for line in json_documents(process.stdout) if line["event"] == "service-started"
-    ]
-    assert started == []
-    (sentence,) = process.stderr.splitlines()
+    patience = Timer(PATIENCE_S, process.kill)
+    patience.start()
+    try:
+        assert process.stderr is not None
+        sentence = process.stderr.readline().strip()
+        log, more = process.communicate(timeout=REFUSAL_SECONDS_MAX)
+    finally:
+        patience.cancel()
+        process.kill()
+        process.wait()
+    assert (process.returncode, more) == (1, ""), sentence + more
+    assert [line for line in json_documents(log) if line["event"] == "service-started"] == []
     assert sentence.startswith(PROGRAM)
     assert sentence.endswith(".")
     return sentence.removeprefix(PROGRAM)

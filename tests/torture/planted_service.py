@@ -1,0 +1,206 @@
+"""Bugs planted into dispatch, HTTP and the clock: `python -m tests.torture.planted_service BUG …`.
+
+Those of `planted` can be had here, too. Two are no bugs but wait points that a harness needs: a
+disk that takes its time, and an attempt that never ends.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from aiohttp import web
+
+from reservation_service import cli, errors, service
+from reservation_service.actor import ReservationActor
+from reservation_service.alarms import AlarmClock
+from reservation_service.clock import BootClock
+from reservation_service.reservation import AlarmInfo, Outcome
+from reservation_service.retry import RetryPolicy
+from reservation_service.storage import sqlite, sqlite_engine
+from reservation_service.storage.lock import DatabaseLock
+from reservation_service.web import server
+from reservation_service.web.application import Surroundings
+from reservation_service.web.connections import Connections
+from tests.torture.planted import BUGS, bug
+
+SLOW_BATCH_S = 0.25
+_YEAR_MS = 31_536_000_000
+
+
+def _reword(name: str, old: str, new: str) -> None:
+    """Change a part of an SQL statement."""
+    statement = getattr(sqlite, name)
+    assert old in statement, (name, old)
+    setattr(sqlite, name, statement.replace(old, new))
+
+
+@bug
+def expire_too_early() -> None:
+    """An expiry asks nobody whether the hold is over, and its alarm rings before its time."""
+    _reword("EXPIRE", "AND r.expires_at <= m.now", "")
+    _reword("DUE", "alarm_dispatch_at <= :now", "alarm_dispatch_at <= :now + 700")
+
+
+@bug
+def forget_alarms_at_start() -> None:
+    """Only what was planned by this process is dispatched."""
+    _reword("DUE", "alarm_dispatch_at <= :now", f"alarm_at BETWEEN {_wall_ms()} AND :now")
+
+
+@bug
+def drop_what_is_late() -> None:
+    """An alarm more than a second late is left alone."""
+    _reword("DUE", "alarm_dispatch_at <= :now", "alarm_dispatch_at BETWEEN :now - 1000 AND :now")
+
+
+@bug
+def count_retries_in_memory() -> None:
+    """A start begins to count anew."""
+    sqlite.RECOVER = """
+        UPDATE reservation SET alarm_claim = NULL, alarm_attempts = 0, alarm_dispatch_at = alarm_at
+        WHERE alarm_attempts > 0 AND :now + :cap_ms + :first_ms + :seed
+    """
+
+
+@bug
+def give_up() -> None:
+    """An alarm that failed once is put off for a year."""
+    _put(RetryPolicy, "delay_ms", lambda _self, _failures: _YEAR_MS)
+
+
+@bug
+def queue_behind_the_failing() -> None:
+    """An attempt waits until the one before it has succeeded or been put off."""
+    turn, attempt = asyncio.Lock(), AlarmClock._dispatch
+
+    async def in_turn(self: AlarmClock, claimed: Any) -> bool:
+        async with turn:
+            done = await attempt(self, claimed)
+            if not done:
+                await asyncio.sleep(1)
+            return done
+
+    _put(AlarmClock, "_dispatch", in_turn)
+
+
+@bug
+def linger_in_attempts() -> None:
+    """No bug: an attempt that was counted never comes to its effect, and can be killed there."""
+
+    async def alarm(self: ReservationActor, info: AlarmInfo) -> Outcome:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    _put(ReservationActor, "alarm", alarm)
+
+
+@bug
+def wait_for_every_client() -> None:
+    """A stop gives clients as long as they like to finish what they began."""
+    service.STOP_SECONDS_MAX = 60.0
+    server.SHUTDOWN_SECONDS = server.SHUTDOWN_AFTER_FAILURE_SECONDS = 30.0
+
+
+@bug
+def follow_the_wall_clock() -> None:
+    """Service time is whatever the wall clock says."""
+    _put(BootClock, "now", lambda _self: _wall_ms())
+    _put(BootClock, "seconds_until", lambda _self, at_ms: (at_ms - _wall_ms()) / 1000)
+
+
+@bug
+def ignore_the_file() -> None:
+    """Nobody looks whether the database is still the same file."""
+    _put(sqlite.BatchTransaction, "_require_same_file", lambda _self: None)
+
+
+@bug
+def survive_damage() -> None:
+    """A database that cannot be used any more is a passing trouble."""
+    errors.DatabaseUnusable.fatal = False
+
+
+@bug
+def share_the_database() -> None:
+    """Any number of processes may serve one database."""
+
+    class NoLock(DatabaseLock):
+        def __init__(self, database: object) -> None:
+            self._file = -1
+
+    _put(sqlite_engine, "DatabaseLock", NoLock)
+
+
+@bug
+def admit_everybody() -> None:
+    """No connection is ever closed to make room or for saying nothing."""
+
+    async def watch(self: Connections) -> None:
+        await asyncio.Event().wait()
+
+    _put(Connections, "admit", lambda _self, server: server.__call__)
+    _put(Connections, "watch", watch)
+    server.KEEPALIVE_SECONDS = 3600.0
+
+
+@bug
+def read_any_body() -> None:
+    """A body may be as long as it likes."""
+    build = Surroundings.build_app
+    _put(Surroundings, "build_app", lambda self, routes, _limit: build(self, routes, 1 << 40))
+
+
+@bug
+def log_what_clients_say() -> None:
+    """Paths go into the log as they came, line ends and all."""
+    log = server._AccessLog.log
+
+    def log_raw(self: Any, request: web.BaseRequest, response: Any, time: float) -> None:
+        sys.stdout.buffer.write(request.path.encode() + b"\n")
+        log(self, request, response, time)
+
+    _put(server._AccessLog, "log", log_raw)
+
+
+@bug
+def remember_every_request() -> None:
+    """Requests are never forgotten."""
+    remembered: list[object] = []
+    surround = Surroundings._surround
+
+    async def keep(self: Surroundings, request: web.Request, handler: Any) -> web.StreamResponse:
+        remembered.append((request, bytearray(16_384)))
+        return await surround(self, request, handler)
+
+    _put(Surroundings, "_surround", keep)
+
+
+@bug
+def slow_disk() -> None:
+    """No bug: every transaction waits before it begins."""
+    run = sqlite.BatchTransaction.__call__
+    never = threading.Event()
+
+    def run_late(self: Any, connection: Any, messages: Sequence[Any]) -> Any:
+        never.wait(SLOW_BATCH_S)
+        return run(self, connection, messages)
+
+    _put(sqlite.BatchTransaction, "__call__", run_late)
+
+
+def _put(owner: object, name: str, by: object) -> None:
+    """Replace a piece of the product."""
+    assert hasattr(owner, name), (owner, name)
+    setattr(owner, name, by)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    BUGS[sys.argv[1]]()
+    cli.main(sys.argv[2:])
