@@ -93,7 +93,7 @@ class Gates:
 class GatedStore(GroupedStore):
     """The real store behind `gates`."""
 
-    def __init__(self, gates: Gates, write: Any, read: Any, **limits: int) -> None:
+    def __init__(self, gates: Gates, write: Any, read: Any, find: Any, **limits: int) -> None:
         async def write_through(
             messages: Sequence[StoreMessage],
         ) -> tuple[Sequence[Result], int | None]:
@@ -110,7 +110,7 @@ class GatedStore(GroupedStore):
             rows: Sequence[Reservation] = await read(ids)
             return rows
 
-        super().__init__(write_through, read_through, **limits)
+        super().__init__(write_through, read_through, find, **limits)
         self._gates = gates
 
     async def apply(self, message: Message) -> Outcome:
