@@ -15,7 +15,7 @@ from tests.support.clock import FakeClock
 
 LIFECYCLE = (Path(__file__).parents[1] / "docs" / "lifecycle.md").read_text()
 ID = "the-one"
-TTL_MS, LEASE_MS, DELAY_MS = 60_000, 10_000, 2_000
+TTL_MS, MAX_HOLD_MS, LEASE_MS, DELAY_MS = 60_000, 7_200_000, 10_000, 2_000
 T = TypeVar("T")
 
 
@@ -79,7 +79,7 @@ class Bench:
         await self._engine.write([message])
 
     async def hold(self) -> None:
-        await self.write(Hold(ID, TTL_MS))
+        await self.write(Hold(ID, TTL_MS, MAX_HOLD_MS))
 
     async def claim(self) -> None:
         await self.write(Claim(1, LEASE_MS, []))
@@ -141,7 +141,7 @@ async def bring_into(state: str, bench: Bench) -> None:
 async def message_of(text: str, bench: Bench) -> StoreMessage:
     deadline = (await bench.row()).expires_at or bench.clock.now()
     messages: dict[str, StoreMessage] = {
-        "Hold": Hold(ID, TTL_MS),
+        "Hold": Hold(ID, TTL_MS, MAX_HOLD_MS),
         "Expire by alarm": Expire(ID, Trigger.ALARM),
         "Expire by replay, earlier than the deadline": Expire(ID, Trigger.REPLAY, deadline - 1),
         "Expire by replay, at the deadline": Expire(ID, Trigger.REPLAY, deadline),

@@ -20,6 +20,7 @@ from reservation_service.store import Claim, Claimed, Result, Retry, Store, Stor
 from tests.support.waiting import bounded
 
 LEASE_MS = 10_000
+MAX_HOLD_MS = 7_200_000
 RECOVERY = Recovery(first_ms=2_000, cap_ms=60_000, seed=0)
 
 Row = dict[str, Any]

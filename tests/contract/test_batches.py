@@ -9,10 +9,11 @@ import pytest
 
 from reservation_service.errors import MessageFailed
 from reservation_service.reservation import Expire, Hold, Outcome, Trigger
-from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
+from reservation_service.store import Claim, Claimed, Purged, Result, Retry, StoreMessage
 from tests.contract.engines import (
     CONFIRMED,
     LEASE_MS,
+    MAX_HOLD_MS,
     RELEASED,
     EngineUnderTest,
     EventRow,
@@ -41,10 +42,10 @@ async def test_results_come_in_the_order_of_the_messages(
 ) -> None:
     engine.plant(**planted("seat-3"))
     results = await opened.write(
-        Hold("seat-1", 5_000),
+        Hold("seat-1", 5_000, MAX_HOLD_MS),
         Expire("seat-9", Trigger.REPLAY, START),
         Expire("seat-3", Trigger.ALARM),
-        Hold("seat-2", 5_000),
+        Hold("seat-2", 5_000, MAX_HOLD_MS),
     )
     assert [
         (one.reservation.reservation_id, one.reservation.status, one.changed)
@@ -60,7 +61,7 @@ async def test_results_come_in_the_order_of_the_messages(
 
 async def test_a_batch_has_one_time(engine: EngineUnderTest) -> None:
     opened = await engine.open(TickingClock())
-    await opened.write(*(Hold(f"seat-{number}", 5_000) for number in range(50)))
+    await opened.write(*(Hold(f"seat-{number}", 5_000, MAX_HOLD_MS) for number in range(50)))
     assert len({row["created_at"] for row in engine.rows()}) == 1
     assert {event.at for event in engine.events()} == {row["created_at"] for row in engine.rows()}
 
@@ -93,9 +94,9 @@ async def test_one_failing_message_fails_alone(
 async def test_a_failed_batch_leaves_nothing(engine: EngineUnderTest, opened: Opened) -> None:
     engine.refuse_events_of("seat-2")
     with pytest.raises(MessageFailed):
-        await opened.write(Hold("seat-1", 5_000), Hold("seat-2", 5_000))
+        await opened.write(Hold("seat-1", 5_000, MAX_HOLD_MS), Hold("seat-2", 5_000, MAX_HOLD_MS))
     assert (engine.rows(), engine.events()) == ([], [])
-    await opened.write(Hold("seat-1", 5_000))
+    await opened.write(Hold("seat-1", 5_000, MAX_HOLD_MS))
     assert [event.type for event in engine.events()] == ["held"]
 
 
@@ -103,7 +104,9 @@ async def test_an_unchanged_row_of_a_busy_batch_is_told_as_unchanged(
     engine: EngineUnderTest, opened: Opened, clock: FakeClock
 ) -> None:
     engine.plant(**planted("seat-1", **CONFIRMED))
-    results = await opened.write(Hold("seat-1", 5_000), Hold("seat-2", 5_000))
+    results = await opened.write(
+        Hold("seat-1", 5_000, MAX_HOLD_MS), Hold("seat-2", 5_000, MAX_HOLD_MS)
+    )
     assert [one.changed for one in results if isinstance(one, Outcome)] == [False, True]
 
 
@@ -152,6 +155,7 @@ class Twin:
     def _remember(self, result: Result) -> tuple[object, ...]:
         if isinstance(result, Outcome):
             return result.changed, result.reservation
+        assert not isinstance(result, Purged)
         self._standing |= {one.id: one for one in result}
         return tuple(sorted((one.id, one.info.retry_count, one.claimed_at) for one in result))
 
@@ -169,7 +173,7 @@ def some_batch(chance: random.Random, now: int) -> list[StoreMessage | str]:
     for name in chance.sample(NAMES, chance.randint(1, len(NAMES))):
         match chance.randrange(9):
             case 0 | 1:
-                batch.append(Hold(name, chance.choice([1_000, 5_000, 60_000])))
+                batch.append(Hold(name, chance.choice([1_000, 5_000, 60_000]), MAX_HOLD_MS))
             case 2:
                 batch.append(Expire(name, Trigger.ALARM))
             case 3:

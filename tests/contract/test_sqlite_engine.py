@@ -10,7 +10,7 @@ import pytest
 from reservation_service.errors import DatabaseUnusable, StartupError, StorageFull
 from reservation_service.reservation import Hold, Outcome
 from reservation_service.storage.sqlite_engine import SqliteEngine
-from tests.contract.engines import RECOVERY
+from tests.contract.engines import MAX_HOLD_MS, RECOVERY
 from tests.support.clock import FakeClock
 from tests.support.harness import threads_accounted_for
 
@@ -30,7 +30,7 @@ async def engine(database: Path, clock: FakeClock) -> AsyncIterator[SqliteEngine
 
 
 async def hold(engine: SqliteEngine, *names: str) -> list[bool]:
-    results, _ = await engine.write([Hold(name, 5_000) for name in names])
+    results, _ = await engine.write([Hold(name, 5_000, MAX_HOLD_MS) for name in names])
     return [result.changed for result in results if isinstance(result, Outcome)]
 
 

@@ -19,7 +19,7 @@ from reservation_service.alarms import AlarmClock
 from reservation_service.clock import BootClock
 from reservation_service.reservation import AlarmInfo, Outcome
 from reservation_service.retry import RetryPolicy
-from reservation_service.storage import sqlite, sqlite_engine
+from reservation_service.storage import sqlite, sqlite_alarms, sqlite_engine
 from reservation_service.storage.lock import DatabaseLock
 from reservation_service.web import server
 from reservation_service.web.application import Surroundings
@@ -59,7 +59,7 @@ def drop_what_is_late() -> None:
 @bug
 def count_retries_in_memory() -> None:
     """A start begins to count anew."""
-    sqlite.RECOVER = """
+    sqlite_alarms.RECOVER = """
         UPDATE reservation SET alarm_claim = NULL, alarm_attempts = 0, alarm_dispatch_at = alarm_at
         WHERE alarm_attempts > 0 AND :now + :cap_ms + :first_ms + :seed
     """
