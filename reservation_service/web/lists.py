@@ -11,7 +11,7 @@ from reservation_service.actor import ReservationNamespace
 from reservation_service.reservation import Status
 from reservation_service.store import Place, Query, Store
 from reservation_service.web.api import ApiLimits, checked_id, json_response
-from reservation_service.web.fields import refuse_unknown
+from reservation_service.web.fields import TIMESTAMP_MAX, refuse_unknown
 from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render_items, render_page
 
@@ -100,6 +100,9 @@ def _cursor(place: Place) -> str:
 def _place(cursor: str) -> Place:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
-        return msgspec.json.decode(base64.b64decode(padded, b"-_", validate=True), type=Place)
+        place = msgspec.json.decode(base64.b64decode(padded, b"-_", validate=True), type=Place)
     except (binascii.Error, ValueError):
-        raise BadRequest("invalid-field", "cursor must be a nextCursor of this list.") from None
+        place = None
+    if place is None or not 0 <= place.expires_at <= TIMESTAMP_MAX:
+        raise BadRequest("invalid-field", "cursor must be a nextCursor of this list.")
+    return place
