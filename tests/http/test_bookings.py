@@ -27,6 +27,8 @@ from tests.support.clock import START
 from tests.support.harness import Answer, ServiceHarness
 from tests.support.rows import history, row
 
+Verdict = tuple[int, object]
+
 CREATED, CHANGED, UNCHANGED = (201, None), (200, True), (200, False)
 NOT_YOURS, TAKEN = (403, "not-your-hold"), (409, "taken")
 CONFIRMED, NO_HOLD = (409, "already-confirmed"), (410, "no-hold")
@@ -40,8 +42,8 @@ CALLS: dict[str, tuple[str, dict[str, object]]] = {
     "release": ("release", {}),
 }
 
-MISSING = [CREATED, NO_HOLD, NO_HOLD, NO_HOLD, UNCHANGED]
-OWN = {
+MISSING: list[Verdict] = [CREATED, NO_HOLD, NO_HOLD, NO_HOLD, UNCHANGED]
+OWN: dict[str, list[Verdict]] = {
     "held": [CREATED, CHANGED, CHANGED, CHANGED, CHANGED],
     "overdue": [CREATED, EXPIRED, EXPIRED, CHANGED, UNCHANGED],
     "expired": [CREATED, EXPIRED, EXPIRED, CHANGED, UNCHANGED],
@@ -49,7 +51,7 @@ OWN = {
     "confirmed": [CONFIRMED, CONFIRMED, UNCHANGED, UNCHANGED, CONFIRMED],
     "missing": MISSING,
 }
-STRANGERS = {
+STRANGERS: dict[str, list[Verdict]] = {
     "held": [(409, "already-held"), NOT_YOURS, NOT_YOURS, TAKEN, NOT_YOURS],
     "overdue": [CREATED, NOT_YOURS, NOT_YOURS, NOT_YOURS, NOT_YOURS],
     "expired": [CREATED, NOT_YOURS, NOT_YOURS, NOT_YOURS, NOT_YOURS],
@@ -60,7 +62,7 @@ STRANGERS = {
 """One line per state of the row, one column per call, in the order of CALLS."""
 
 ALICE, BOB, NOBODY = "alice-4711", "bob-0815", None
-PAIRS = {
+PAIRS: dict[str, tuple[str | None, str | None, dict[str, list[Verdict]]]] = {
     "her own": (ALICE, ALICE, OWN),
     "anonymous, asked anonymously": (NOBODY, NOBODY, OWN),
     "hers, asked by another": (ALICE, BOB, STRANGERS),
@@ -72,7 +74,7 @@ in_every_state = pytest.mark.parametrize("state", STATES)
 by_every_pair = pytest.mark.parametrize("pair", PAIRS)
 
 
-def kind(answer: Answer) -> tuple[int, object]:
+def kind(answer: Answer) -> Verdict:
     """The status, and what the table says beside it: changed or not, or the problem's code."""
     if answer.status >= 400:
         assert_problem(answer, answer.status, answer.json["code"])
@@ -276,7 +278,10 @@ async def test_a_body_that_is_neither_empty_nor_an_object_is_refused(
     assert_problem(answer, 400, "invalid-body", "Send a JSON request body.")
 
 
-TTL = {"ttlSeconds": 60}
+TTL: dict[str, object] = {"ttlSeconds": 60}
+BAD_GENERATIONS: list[object] = [0, -1, 1.5, "1", True, None, 2**53]
+BAD_TTLS: list[object] = [None, 4, 3_601, "60", True, 5.5]
+BAD_FLAGS: list[object] = [1, 0, "true", None, []]
 UNKNOWN_FIELDS: list[tuple[str, dict[str, object]]] = [
     ("hold", TTL | {"generation": 1}),
     ("hold", TTL | {"ifStillFree": True}),
@@ -289,11 +294,11 @@ UNKNOWN_FIELDS: list[tuple[str, dict[str, object]]] = [
     ("release", {"operator": True}),
 ]
 BAD_VALUES: list[tuple[str, dict[str, object]]] = [
-    *(("extend", {"ttlSeconds": bad}) for bad in (None, 4, 3_601, "60", True, 5.5)),
-    *(("extend", TTL | {"generation": bad}) for bad in (0, -1, 1.5, "1", True, None, 2**53)),
-    *(("confirm", {"generation": bad}) for bad in (0, -1, 1.5, "1", True, None, 2**53)),
-    *(("release", {"generation": bad}) for bad in (0, -1, 1.5, "1", True, None, 2**53)),
-    *(("confirm", {"ifStillFree": bad}) for bad in (1, 0, "true", None, [])),
+    *(("extend", {"ttlSeconds": bad}) for bad in BAD_TTLS),
+    *(("extend", TTL | {"generation": bad}) for bad in BAD_GENERATIONS),
+    *(("confirm", {"generation": bad}) for bad in BAD_GENERATIONS),
+    *(("release", {"generation": bad}) for bad in BAD_GENERATIONS),
+    *(("confirm", {"ifStillFree": bad}) for bad in BAD_FLAGS),
 ]
 
 
