@@ -46,7 +46,8 @@ from reservation_service.store import Claim, Claimed, Purge, Result, Retry, Stor
 
 OUTCOMES = f"""
 SELECT json_group_array(json_array(
-    coalesce(r.batch = :batch, 0), coalesce(r.holder = m.holder, 0), :now, {ROW}))
+    coalesce(r.batch = :batch, 0), coalesce(r.holder = m.holder, 0), :now, {ROW})),
+    ({NEXT_DUE})
 FROM ({MESSAGES}) AS m LEFT JOIN reservation AS r ON r.id = m.id
 """  # noqa: S608 - a constant, no input in it
 
@@ -91,8 +92,7 @@ class BatchTransaction:
         self._batch += 1
         try:
             connection.execute("BEGIN IMMEDIATE")
-            results = self._work(connection, messages)
-            next_due_at = connection.execute(NEXT_DUE).fetchone()[0]
+            done = self._work(connection, messages)
             self._require_same_file()
         except sqlite3.Error as error:
             roll_back(connection)
@@ -108,12 +108,15 @@ class BatchTransaction:
         except sqlite3.Error as error:
             roll_back(connection)
             raise failure_of_commit(error) from error
-        return results, next_due_at
+        return done
 
     def _work(
         self, connection: sqlite3.Connection, messages: Sequence[StoreMessage]
-    ) -> list[Result]:
-        """Expiries first: a hold that takes over an overdue one records its end before."""
+    ) -> tuple[list[Result], int | None]:
+        """Expiries first: a hold that takes over an overdue one records its end before.
+
+        Nobody's messages last, so that they see what the batch's others did.
+        """
         run = _Statements(connection, self._clock.now(), self._batch)
         holds = _of(Hold, messages)
         run.record(EXPIRE, [*_of(Expire, messages), *holds], "expired")
@@ -122,9 +125,11 @@ class BatchTransaction:
         run.confirm(_of(Confirm, messages))
         run.record(RELEASE, _of(Release, messages), "released")
         run.retry(_of(Retry, messages))
-        outcomes = run.outcomes([message for message in messages if message.id is not None])
+        others = {id(message): run.work(message) for message in _of_nobody(messages)}
+        outcomes, next_due_at = run.outcomes([m for m in messages if m.id is not None])
         outcomes.update(run.limited(limited, outcomes))
-        return [run.result(message, outcomes) for message in messages]
+        results = [others[id(m)] if m.id is None else outcomes[m.id] for m in messages]
+        return results, next_due_at
 
     def _require_same_file(self) -> None:
         if self._database and _inode(self._database) != self._inode:
@@ -161,12 +166,13 @@ class _Statements:
         self._changed(RECORD_FAILED, retries)
         self._changed(RETRY, retries)
 
-    def outcomes(self, messages: Sequence[StoreMessage]) -> dict[str, Outcome]:
-        """The rows of these messages as they are now, and which of them this batch changed."""
-        if not messages:
-            return {}
-        outcomes = _decode_outcomes(self._value(OUTCOMES, messages))
-        return {outcome.reservation.reservation_id: outcome for outcome in outcomes}
+    def outcomes(self, messages: Sequence[StoreMessage]) -> tuple[dict[str, Outcome], int | None]:
+        """The rows of these messages as they are now, which of them this batch changed, and
+        the head of the due index: one statement, since each costs the event loop a pause."""
+        values = self._bind(messages)
+        rows, next_due_at = self._connection.execute(OUTCOMES, values).fetchone()
+        outcomes = _decode_outcomes(rows)
+        return {outcome.reservation.reservation_id: outcome for outcome in outcomes}, next_due_at
 
     def limited(self, holds: list[Hold], outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
         """The outcomes of holds beyond the limit: unchanged, and when the next may be made."""
@@ -180,13 +186,12 @@ class _Statements:
             for reservation_id, ends_at in until
         }
 
-    def result(self, message: StoreMessage, outcomes: dict[str, Outcome]) -> Result:
-        """Nobody's messages are done last, so that they see what the batch's others did."""
-        if type(message) is Claim:
-            return self.claim(message)
+    def work(self, message: Claim | Purge) -> Result:
+        """What is done for nobody in particular."""
         if type(message) is Purge:
             return purge_some(self._connection, message)
-        return outcomes[message.id or ""]
+        assert isinstance(message, Claim)
+        return self.claim(message)
 
     def claim(self, claim: Claim) -> list[Claimed]:
         """Count and lease attempts at what is due."""
@@ -227,6 +232,10 @@ class _Statements:
             "messages": _encode(messages).decode(),
             "holders": b"".join([holder.ljust(DIGEST_BYTES, b"\0") for holder in holders]),
         }
+
+
+def _of_nobody(messages: Sequence[StoreMessage]) -> list[Claim | Purge]:
+    return [message for message in messages if isinstance(message, Claim | Purge)]
 
 
 def _of(kind: type[K], messages: Sequence[StoreMessage]) -> list[K]:
