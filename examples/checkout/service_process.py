@@ -28,6 +28,7 @@ class ServiceProcess:
         self._scratch = scratch
         self._origins = origins
         self._process: asyncio.subprocess.Process | None = None
+        self._log: asyncio.Task[None] | None = None
 
     async def start(self, database: Path | None, port: int) -> str:
         """Its URL, once it listens. Raises ServiceEnded when it refuses to start."""
@@ -61,6 +62,8 @@ class ServiceProcess:
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
+        if self._log is not None:
+            await self._log
 
 
 def _config(origins: Sequence[str]) -> str:

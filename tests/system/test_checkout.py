@@ -4,7 +4,6 @@ Every test has seats of its own in one hall. Waits are Playwright's: they look u
 """
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -18,17 +17,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import (
-    Browser,
-    BrowserContext,
-    Locator,
-    Page,
-    Route,
-    expect,
-    sync_playwright,
-)
+from playwright.sync_api import Browser, BrowserContext, Route, expect, sync_playwright
 
-from tests.process.server import ROOT, environment
+from tests.process.server import ROOT
+from tests.system.checkout import Checkout, Visitor
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
@@ -45,109 +37,6 @@ SKEW = """
         static now() { return RealDate.now() + skew; }
     };
 """
-
-
-class Checkout:
-    """`make example` on free ports, with a log that only speaks when something is wrong."""
-
-    def __init__(self, folder: Path, *options: str, **settings: object) -> None:
-        self._stderr = folder / "stderr"
-        command = [sys.executable, "-m", "examples.checkout", "--port", "0", *options]
-        with self._stderr.open("wb") as stderr:
-            self._process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=environment(**settings),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                start_new_session=True,
-            )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        addresses = re.findall(r"http://[\w.:]+\d", line)
-        assert len(addresses) == 2, (line, self._stderr.read_text())
-        self.url, self.service_url = addresses
-
-    def call(self, method: str, path: str, body: object = None) -> Any:
-        """What the service answers to somebody who is no browser."""
-        connection = HTTPConnection(urlsplit(self.service_url).netloc, timeout=20)
-        try:
-            text = None if body is None else json.dumps(body)
-            connection.request(method, path, text, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            self._server_time = int(answer.headers["Server-Time"])
-            return json.load(answer)
-        finally:
-            connection.close()
-
-    def row(self, seat: str) -> Any:
-        return self.call("GET", f"/reservations/{seat}")
-
-    def seconds_left(self, seat: str) -> float:
-        """Of the hold, by the service's own time."""
-        return float(self.row(seat)["expiresAt"] - self._server_time) / 1000
-
-    def end(self, number: signal.Signals = signal.SIGINT) -> int:
-        """End it as a terminal does: the signal goes to both processes."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, number)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        return self._process.wait(20)
-
-
-class Visitor:
-    """A browser of somebody's own, at the checkout."""
-
-    def __init__(self, context: BrowserContext, url: str) -> None:
-        self.errors: list[object] = []
-        self.requests: list[str] = []
-        context.on("weberror", lambda error: self.errors.append(error.error))
-        context.on("request", lambda request: self.requests.append(request.url))
-        self.page: Page = context.new_page()
-        self.page.goto(url)
-
-    def seat(self, seat: str) -> Locator:
-        return self.page.locator(f'[data-seat="{seat}"]')
-
-    def sees(self, seat: str, state: str) -> None:
-        expect(self.seat(seat)).to_have_attribute("data-state", state)
-
-    def hold(self, seat: str) -> None:
-        self.seat(seat).click()
-        self.sees(seat, "mine")
-        self.is_in("holding")
-
-    def is_in(self, phase: str) -> None:
-        expect(self.page.locator("#ticket")).to_have_attribute("data-phase", phase)
-
-    def press(self, name: str) -> None:
-        self.page.get_by_role("button", name=re.compile(f"^{name}")).click()
-
-    def says(self, text: str) -> None:
-        expect(self.page.locator("#ticket")).to_contain_text(text)
-
-    def waits_until(self, seconds: int) -> None:
-        """Until so few are left."""
-        self.page.wait_for_function(
-            """most => {
-                const [minutes, seconds] = document.getElementById("time").textContent.split(":");
-                return 60 * minutes + Number(seconds) <= most;
-            }""",
-            arg=seconds,
-        )
-
-    @property
-    def holder(self) -> str:
-        stored = self.page.evaluate("sessionStorage.getItem('checkout')")
-        return str(json.loads(stored)["holder"])
-
-    @property
-    def seconds_left(self) -> int:
-        minutes, seconds = self.page.locator("#time").inner_text().split(":")
-        return 60 * int(minutes) + int(seconds)
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +110,7 @@ def test_a_taken_seat_is_refused_in_the_services_own_words(
     one, another = visit(), visit()
     one.hold("hall-a2")
     held = checkout.row("hall-a2")
-    another.seat("hall-a2").click()
+    another.choose("hall-a2")
     another.says("Somebody else holds this reservation; choose another or try again later.")
     assert checkout.row("hall-a2") == held
     another.is_in("choosing")
@@ -324,7 +213,7 @@ def test_a_paid_seat_is_sold_for_everybody_and_no_browser_confirms(
     one.sees("hall-c1", "bought")
     another.sees("hall-c1", "sold")
     assert checkout.row("hall-c1")["status"] == "confirmed"
-    another.seat("hall-c1").click()
+    another.choose("hall-c1")
     another.says("This reservation is confirmed; choose another.")
     assert [url for url in one.requests if "confirm" in url] == []
 

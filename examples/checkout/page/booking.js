@@ -7,6 +7,8 @@ import { isLive, isOwn, minutes } from "/page/seats.js";
 import { Refusal, Unreachable } from "/page/service.js";
 import * as shop from "/page/shop.js";
 
+const ENDINGS = { confirmed: "bought", refunded: "refunded", unsettled: "unsettled" };
+
 export class Booking {
   rows = new Map();
   isBusy = false;
@@ -43,17 +45,18 @@ export class Booking {
     this.#feed.start();
   }
 
-  stop() {
-    this.#feed.stop();
-  }
-
   refresh() {
     this.#feed.refresh();
   }
 
+  /** Whether the seats are known; until then nothing is done. */
+  get isLoaded() {
+    return this.rows.size > 0;
+  }
+
   /** "loading", "choosing", "holding", "late" when the time is up, or the kind of the ending. */
   get phase() {
-    if (this.rows.size === 0) return "loading";
+    if (!this.isLoaded) return "loading";
     if (this.ending) return this.ending.kind;
     if (!this.#session.held) return "choosing";
     return this.#isHeldNow(this.#session.held) ? "holding" : "late";
@@ -108,6 +111,7 @@ export class Booking {
   pay() {
     return this.#attempt(async () => {
       this.payment = await shop.pay(this.#session.held.seat, this.#session.holder);
+      if (this.payment.status in ENDINGS) this.#conclude(false); // begun before a reload
     });
   }
 
@@ -136,7 +140,7 @@ export class Booking {
 
   /** One thing at a time; afterwards the seats are asked for anew. */
   async #attempt(action) {
-    if (this.isBusy) return;
+    if (this.isBusy || !this.isLoaded) return;
     this.isBusy = true;
     this.message = null;
     this.#onChange();
@@ -165,8 +169,7 @@ export class Booking {
     const { seat, status, sentence } = this.payment;
     if (status === "confirmed") this.#session.buy(seat);
     if (status === "refunded" && this.#session.held?.seat === seat) this.#session.letGo();
-    const kind = status === "confirmed" ? "bought" : status;
-    this.ending = { kind, seat, sentence, isLate };
+    this.ending = { kind: ENDINGS[status], seat, sentence, isLate };
     if (status !== "unsettled") this.payment = null;
   }
 

@@ -73,7 +73,7 @@ class Page {
     const [booking, session, now] = [this.#booking, this.#session, this.#clock.now()];
     this.#bank.render(questionOf(booking, session, this.#terms, now));
     this.#ticket.render(ticketOf(booking, this.#terms), now);
-    if (booking.rows.size > 0) this.#hall.render(booking.rows, session, now);
+    if (booking.isLoaded) this.#hall.render(booking.rows, session, now);
     write("trouble", booking.trouble ?? "");
     document.body.classList.toggle("busy", booking.isBusy);
   }

@@ -42,10 +42,6 @@ export class Hall {
     return [...this.#names.keys()];
   }
 
-  focus(seat) {
-    this.#buttons.flat().find((button) => button.dataset.seat === seat)?.focus();
-  }
-
   render(rows, session, now) {
     for (const button of this.#buttons.flat()) {
       this.#show(button, rows.get(button.dataset.seat), session, now);

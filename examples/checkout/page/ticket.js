@@ -8,6 +8,7 @@ const WARNINGS_S = [60, 30, 10];
 const ACTIONS = ["pay", "again", "extend", "give-up", "look-again", "done"];
 
 export class Ticket {
+  #phase = null;
   #warned = Infinity;
 
   /** on[action]() is called when its button is pressed. */
@@ -21,7 +22,7 @@ export class Ticket {
     write("ticket-text", view.text);
     write("message", view.message?.text ?? "");
     part("message").classList.toggle("bad", view.message?.isBad ?? false);
-    part("ticket").dataset.phase = view.phase;
+    this.#enter(view);
     this.#offer(view.actions);
     this.#count(view, now);
     document.title = [view.row && minutes(leftMs(view.row, now)), TITLE].filter(Boolean).join(" · ");
@@ -29,6 +30,12 @@ export class Ticket {
 
   focus() {
     part("ticket-title").focus();
+  }
+
+  /** What has changed is read out, wherever the focus is. */
+  #enter({ phase, title, text }) {
+    if (this.#phase !== null && this.#phase !== phase) write("spoken", `${title}. ${text}`);
+    this.#phase = part("ticket").dataset.phase = phase;
   }
 
   /** A button that goes away under somebody's fingers hands the focus to the ticket's title. */
@@ -52,7 +59,7 @@ export class Ticket {
   /** A timer is not read out; these few moments are. */
   #warn(seconds) {
     const passed = WARNINGS_S.filter((warning) => seconds <= warning).at(-1) ?? Infinity;
-    if (passed < this.#warned && seconds > 0) write("soon", `${seconds} seconds left.`);
+    if (passed < this.#warned && seconds > 0) write("spoken", `${seconds} seconds left.`);
     this.#warned = passed;
   }
 }
