@@ -38,22 +38,23 @@ WITH m AS MATERIALIZED ({MESSAGES}),
                  ELSE 'held' END AS verdict
         FROM m LEFT JOIN reservation AS r ON r.id = m.id),
      c AS (
-        SELECT key, verdict, max_per_holder,
-               row_number() OVER (PARTITION BY holder, verdict ORDER BY key)
-               + (SELECT count(*) FROM reservation AS h
-                  WHERE h.holder = s.holder AND h.expires_at > :now
-                    AND h.status = 'held' AND h.holder <> x'') AS holds
+        SELECT key, verdict, max_per_holder, CASE WHEN verdict = 'held' AND max_per_holder > 0
+               THEN row_number() OVER (PARTITION BY holder, verdict ORDER BY key)
+                    + (SELECT count(*) FROM reservation AS h
+                       WHERE h.holder = s.holder AND h.expires_at > :now
+                         AND h.status = 'held' AND h.holder <> x'') END AS holds
         FROM s)
-SELECT json_group_array(json_array(key, CASE
-    WHEN verdict = 'held' AND max_per_holder > 0 AND holds > max_per_holder THEN 'limited'
-    ELSE verdict END))
+SELECT json_group_array(json_array(
+    key, CASE WHEN holds > max_per_holder THEN 'limited' ELSE verdict END))
 FROM c
 """  # noqa: S608 - a constant, no input in it
 
+# When the first of the holder's holds ends; now, when others of this batch have ended them all.
 LIMITED_UNTIL = f"""
-SELECT json_group_array(json_array(m.id, (
+SELECT json_group_array(json_array(m.id, coalesce((
     SELECT min(h.expires_at) FROM reservation AS h
-    WHERE h.holder = m.holder AND h.expires_at > :now AND h.status = 'held' AND h.holder <> x'')))
+    WHERE h.holder = m.holder AND h.expires_at > :now AND h.status = 'held' AND h.holder <> x''),
+    :now)))
 FROM ({MESSAGES}) AS m
 """  # noqa: S608 - a constant, no input in it
 
