@@ -255,7 +255,7 @@ class _Sources:
                 yield _misnamed(name)
 
     def sentence(self, error: ErrorDetails) -> str:
-        key = ".".join(map(str, error["loc"]))
+        key = ".".join(map(str, error["loc"][:2]))  # below a key there are a list's places
         if error["type"] == "value_error" and key not in KEYS:
             return str(error["ctx"]["error"])
         return f"{self._origin(key)}: {_complaint(key, error)}"
