@@ -110,6 +110,7 @@ def why_not_held(outcome: Outcome) -> Refused:
         return TooManyHolds(row, outcome.limited_until, now)
     if row.status is Status.CONFIRMED:
         return AlreadyConfirmed(row)
+    assert row.status is Status.HELD
     return AlreadyHeld(row, now)
 
 
