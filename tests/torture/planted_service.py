@@ -45,6 +45,20 @@ def expire_too_early() -> None:
 
 
 @bug
+def confirm_without_deadline() -> None:
+    """Whoever asks before the alarm has run is in time."""
+    _reword("CONFIRM", "AND r.expires_at > :now", "")
+
+
+@bug
+def let_the_last_one_win() -> None:
+    """A hold takes what somebody else holds."""
+    _reword("SORT_NAMED", "r.status IN ('held', 'confirmed')", "r.status = 'confirmed'")
+    guard = "(reservation.status = 'held' AND reservation.holder = x'' AND excluded.holder = x'')"
+    _reword("HOLD", guard, "reservation.status = 'held'")
+
+
+@bug
 def forget_alarms_at_start() -> None:
     """Only what was planned by this process is dispatched."""
     _reword("DUE", "alarm_dispatch_at <= :now", f"alarm_at BETWEEN {_wall_ms()} AND :now")
