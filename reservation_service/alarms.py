@@ -8,9 +8,9 @@ commit, nobody is to blame: everything pauses and goes on once it can.
 """
 
 import asyncio
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Protocol
 
 from reservation_service.actor import ReservationNamespace
@@ -92,7 +92,7 @@ class AlarmClock:
     async def _dispatch_due(self) -> None:
         """Claim until nothing is due, or until there is no room for more attempts in flight."""
         while (limit := self._room()) > 0:
-            claim = Claim(limit, self._limits.lease_ms, self._outlived_leases())
+            claim = Claim(limit, self._limits.lease_ms, self._at_work())
             try:
                 claimed = await self._store.claim(claim)
             except StorageTrouble as trouble:
@@ -107,20 +107,14 @@ class AlarmClock:
         free = self._limits.in_flight_max - len(self._running)
         return min(free, self._limits.claim_max)
 
-    def _outlived_leases(self) -> list[str]:
-        """IDs whose attempt is still at work here although its lease is over."""
-        over = self._clock.now() - self._limits.lease_ms
-        return [
-            one.id
-            for one, _ in itertools.takewhile(
-                lambda running: running[0].claimed_at <= over, self._running.values()
-            )
-        ]
+    def _at_work(self) -> list[str]:
+        return [reservation_id for reservation_id, _ in self._running]
 
     async def _attempt(self, claimed: Claimed) -> None:
         try:
-            if not await self._dispatch(claimed):
-                await self._settle(claimed)
+            verdict = await self._dispatch(claimed)
+            if verdict is not _Verdict.MOVED:
+                await self._settle(claimed, has_failed=verdict is _Verdict.FAILED)
         except ServiceError as error:
             if not error.fatal:
                 self._observe("settle-failed", reservation_id=claimed.id, error=str(error))
@@ -130,20 +124,21 @@ class AlarmClock:
             if was_full:  # more may be due than there was room for
                 self._waker.arm(self._clock.now())
 
-    async def _dispatch(self, claimed: Claimed) -> bool:
-        """One attempt; True when the slot is no longer this claim's."""
+    async def _dispatch(self, claimed: Claimed) -> "_Verdict":
+        """One attempt, and its log line."""
         try:
             outcome = await self._ring(claimed)
         except TimeoutError:
             self._report(claimed, "timed-out")
-            return False
+            return _Verdict.FAILED
         except Exception as error:  # whatever a handler raises is a failed attempt
             if isinstance(error, ServiceError) and error.fatal:
                 raise
             self._report(claimed, "failed", error=str(error.__cause__ or error))
-            return False
+            return _Verdict.FAILED
         self._report(claimed, "ok" if outcome.changed else "nothing-due")
-        return outcome.changed or not outcome.reservation.alarm_running
+        is_claimed = not outcome.changed and outcome.reservation.alarm_running
+        return _Verdict.NOTHING_DUE if is_claimed else _Verdict.MOVED
 
     async def _ring(self, claimed: Claimed) -> Outcome:
         actor = self._namespace.get_by_name(claimed.id)
@@ -154,7 +149,7 @@ class AlarmClock:
             except StorageTrouble as trouble:
                 await self._pause.wait_out(trouble)
 
-    async def _settle(self, claimed: Claimed) -> None:
+    async def _settle(self, claimed: Claimed, *, has_failed: bool) -> None:
         """Plan the next attempt; a claim that no longer stands is left alone by the store."""
         failures = claimed.reservation.alarm_attempts
         retry = Retry(
@@ -162,7 +157,7 @@ class AlarmClock:
             claim=claimed.claim,
             delay_ms=self._policy.delay_ms(failures),
             seen=claimed.claimed_at,
-            record=failures <= self._limits.stuck_after,
+            record=has_failed and failures <= self._limits.stuck_after,
         )
         while True:
             try:
@@ -170,7 +165,7 @@ class AlarmClock:
                 break
             except StorageTrouble as trouble:
                 await self._pause.wait_out(trouble)
-        if failures == self._limits.stuck_after:
+        if has_failed and failures == self._limits.stuck_after:
             self._observe("alarm-stuck", reservation_id=claimed.id, failures=failures)
 
     def _report(self, claimed: Claimed, outcome: str, **fields: str) -> None:
@@ -191,6 +186,14 @@ class AlarmClock:
             for task in late:
                 task.cancel()
             await asyncio.wait(tasks)
+
+
+class _Verdict(Enum):
+    """What an attempt came to: the slot moved, the handler failed, or found nothing to do."""
+
+    MOVED = auto()
+    FAILED = auto()
+    NOTHING_DUE = auto()
 
 
 class _Patience:

@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -36,7 +37,7 @@ from reservation_service.web.application import Surroundings, tombstone_routes
 from reservation_service.web.connections import Connections
 from reservation_service.web.cors import allow_origins
 from reservation_service.web.lists import Lists
-from reservation_service.web.server import HttpServer
+from reservation_service.web.server import BACKLOG, HttpServer
 
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
@@ -51,7 +52,7 @@ FILES_BESIDE_CONNECTIONS = 64
 
 async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError when it refuses to."""
-    _allow_open_files(settings.server.connections_max + FILES_BESIDE_CONNECTIONS)
+    _allow_open_files(settings.server.connections_max + BACKLOG + FILES_BESIDE_CONNECTIONS)
     clock = BootClock()
     telemetry = Telemetry(clock)
     service = Service(settings, clock, telemetry.observe)
@@ -80,8 +81,7 @@ async def migrate(settings: Settings) -> list[str]:
 
 async def destroy(settings: Settings) -> int:
     """Delete everything and leave a tombstone; the reservations deleted. Raises StartupError."""
-    if not settings.storage.database.exists():
-        raise StartupError(f"There is no database at {settings.storage.database}.")
+    _require_file(settings.storage.database)
     engine = await SqliteEngine.open(settings.storage.database)
     try:
         await engine.migrate()
@@ -254,6 +254,13 @@ class Service:
 
     async def _stop_listening(self, http: HttpServer) -> None:
         await http.stop(has_failed=not self._stop_requested.is_set())
+
+
+def _require_file(database: Path) -> None:
+    try:
+        database.stat()
+    except OSError as error:
+        raise StartupError(f"There is no database at {database}: {error.strerror}.") from error
 
 
 def _allow_open_files(needed: int) -> None:

@@ -47,7 +47,11 @@ class Retry(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """Claim up to `limit` due alarms for `lease_ms`, leaving out the IDs in `running`."""
+    """Claim up to `limit` due alarms for `lease_ms`.
+
+    `running` are the IDs whose attempts are at work: an alarm of theirs that is claimed is left
+    out though its lease is over; one that was set anew since is not.
+    """
 
     limit: int
     lease_ms: int

@@ -2,11 +2,13 @@
 
 Lower layers are handed `observe(name, **fields)` and import nothing of this. One event is one
 JSON line on standard output: `event`, `timestamp` (epoch ms of service time), then its fields
-in camelCase. The lines of one pass of the event loop are written together.
+in camelCase. The lines of one pass of the event loop are written together. Lines that cannot be
+written, as on a full disk, are lost and counted; nothing else is disturbed by it.
 """
 
 import asyncio
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import BinaryIO
 
@@ -24,7 +26,7 @@ class Telemetry:
 
     def __init__(self, clock: Clock, stream: BinaryIO | None = None) -> None:
         self._clock = clock
-        self._lines = _Lines(stream or sys.stdout.buffer)
+        self._lines = _Lines(stream or sys.stdout.buffer, self._tell_lost)
         self._info = (
             structlog.wrap_logger(
                 self._lines,
@@ -44,6 +46,9 @@ class Telemetry:
         """Write what is waiting; for an end that no pass of the event loop follows."""
         self._lines.flush()
 
+    def _tell_lost(self, lines: int) -> None:
+        self.observe("log-lines-lost", lines=lines)
+
     def _render(self, _logger: WrappedLogger, _method: str, fields: EventDict) -> bytes:
         line: EventDict = {"event": fields.pop("event"), "timestamp": self._clock.now()}
         for key, value in fields.items():
@@ -54,9 +59,11 @@ class Telemetry:
 class _Lines:
     """Writes the lines of one pass of the event loop at its end; outside of a loop, at once."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, tell_lost: Callable[[int], None]) -> None:
         self._stream = stream
+        self._tell_lost = tell_lost
         self._waiting: list[bytes] = []
+        self._lost = 0
 
     def info(self, line: bytes) -> None:
         self._waiting.append(line)
@@ -67,10 +74,18 @@ class _Lines:
                 self.flush()
 
     def flush(self) -> None:
-        if self._waiting:
-            lines, self._waiting = self._waiting, []
+        if not self._waiting:
+            return
+        lines, self._waiting = self._waiting, []
+        try:
             self._stream.write(b"\n".join([*lines, b""]))
             self._stream.flush()
+        except OSError:
+            self._lost += len(lines)
+            return
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self._tell_lost(lost)
 
 
 @cache

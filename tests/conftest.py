@@ -10,6 +10,7 @@ from typing import Protocol
 
 import pytest
 
+from reservation_service.storage.sqlite_engine import SqliteEngine
 from tests.support.clock import FakeClock
 from tests.support.harness import Sections, ServiceHarness
 from tests.support.recorder import Recorder
@@ -27,6 +28,12 @@ class StartService(Protocol):
     """Starts a service with settings that differ from the defaults."""
 
     async def __call__(self, **sections: Sections) -> ServiceHarness: ...
+
+
+class OpenEngine(Protocol):
+    """Opens a database file, without migrating it."""
+
+    async def __call__(self, database: Path) -> SqliteEngine: ...
 
 
 @pytest.fixture
@@ -49,6 +56,20 @@ def scratch() -> Iterator[Path]:
 @pytest.fixture
 def database(scratch: Path) -> Path:
     return scratch / "reservations.db"
+
+
+@pytest.fixture
+async def open_engine() -> AsyncIterator[OpenEngine]:
+    """What is still open at the end is closed: a thread left behind would keep pytest alive."""
+    opened: list[SqliteEngine] = []
+
+    async def open_one(database: Path) -> SqliteEngine:
+        opened.append(await SqliteEngine.open(database))
+        return opened[-1]
+
+    yield open_one
+    for engine in opened:
+        await engine.close()
 
 
 @pytest.fixture

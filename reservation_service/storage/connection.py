@@ -43,7 +43,7 @@ _TROUBLE = {
     sqlite3.SQLITE_PROTOCOL,
 }
 _UNUSABLE = {
-    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_CORRUPT,  # also SQLite's word for EIO while reading: nobody can tell them apart
     sqlite3.SQLITE_NOTADB,
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_PERM,

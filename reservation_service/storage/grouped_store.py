@@ -20,7 +20,10 @@ from reservation_service.store import (
 )
 
 WriteBatch = Callable[[Sequence[StoreMessage]], Awaitable[tuple[Sequence[Result], int | None]]]
-"""One transaction: the results in order, and the epoch ms of the next due alarm after COMMIT."""
+"""One transaction: the results in order, and the epoch ms of the next due alarm after COMMIT.
+
+The latter leaves out the IDs that a claim of the batch left out.
+"""
 
 ReadBatch = Callable[[Sequence[str]], Awaitable[Sequence[Reservation]]]
 

@@ -88,7 +88,10 @@ class BatchTransaction:
     def __call__(
         self, connection: sqlite3.Connection, messages: Sequence[StoreMessage]
     ) -> tuple[list[Result], int | None]:
-        """The results in the messages' order, and when the next alarm is due (epoch ms)."""
+        """The results in the messages' order, and when the next alarm is due (epoch ms).
+
+        IDs that a claim of the batch left out have no part in the latter.
+        """
         self._batch += 1
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -117,7 +120,7 @@ class BatchTransaction:
 
         Nobody's messages last, so that they see what the batch's others did.
         """
-        run = _Statements(connection, self._clock.now(), self._batch)
+        run = _Statements(connection, self._clock.now(), self._batch, _running(messages))
         holds = _of(Hold, messages)
         run.record(EXPIRE, [*_of(Expire, messages), *holds], "expired")
         limited = run.hold(holds)
@@ -139,9 +142,12 @@ class BatchTransaction:
 class _Statements:
     """The statements of one batch; `now` is the transaction's time, `batch` its number."""
 
-    def __init__(self, connection: sqlite3.Connection, now: int, batch: int) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, now: int, batch: int, running: list[str]
+    ) -> None:
         self._connection = connection
-        self._shared = {"now": now, "batch": batch}
+        self._shared: dict[str, Any] = {"now": now, "batch": batch}
+        self._running = _encode(running).decode()
 
     def record(self, sql: str, messages: Sequence[StoreMessage], event: str) -> None:
         """Change rows, and write an event for each row changed."""
@@ -169,7 +175,7 @@ class _Statements:
     def outcomes(self, messages: Sequence[StoreMessage]) -> tuple[dict[str, Outcome], int | None]:
         """The rows of these messages as they are now, which of them this batch changed, and
         the head of the due index: one statement, since each costs the event loop a pause."""
-        values = self._bind(messages)
+        values = self._bind(messages) | {"running": self._running}
         rows, next_due_at = self._connection.execute(OUTCOMES, values).fetchone()
         outcomes = _decode_outcomes(rows)
         return {outcome.reservation.reservation_id: outcome for outcome in outcomes}, next_due_at
@@ -196,7 +202,7 @@ class _Statements:
     def claim(self, claim: Claim) -> list[Claimed]:
         """Count and lease attempts at what is due."""
         values: dict[str, Any] = self._shared | {
-            "running": _encode(claim.running).decode(),
+            "running": self._running,
             "limit": claim.limit,
             "lease_ms": claim.lease_ms,
         }
@@ -232,6 +238,12 @@ class _Statements:
             "messages": _encode(messages).decode(),
             "holders": b"".join([holder.ljust(DIGEST_BYTES, b"\0") for holder in holders]),
         }
+
+
+def _running(messages: Sequence[StoreMessage]) -> list[str]:
+    """What the batch's claim leaves out, if it has one."""
+    claims = [message for message in messages if type(message) is Claim]
+    return [reservation_id for claim in claims for reservation_id in claim.running]
 
 
 def _of_nobody(messages: Sequence[StoreMessage]) -> list[Claim | Purge]:

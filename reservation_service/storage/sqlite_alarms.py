@@ -26,10 +26,13 @@ FROM (SELECT value->>'id' AS id, value->>'claim' AS claim, value->>'delay_ms' AS
 WHERE r.id = m.id AND r.alarm_claim = m.claim
 """
 
+# A lease that is over says that nobody knows of the attempt, unless it is at work in this process.
+# An alarm that was set anew has no claim, and waits for no attempt at an older one.
 DUE = """
 SELECT json_group_array(id)
 FROM (SELECT id FROM reservation
-      WHERE alarm_dispatch_at <= :now AND id NOT IN (SELECT value FROM json_each(:running))
+      WHERE alarm_dispatch_at <= :now
+        AND (alarm_claim IS NULL OR id NOT IN (SELECT value FROM json_each(:running)))
       ORDER BY alarm_dispatch_at LIMIT :limit)
 """
 
@@ -52,8 +55,12 @@ SET alarm_claim = NULL,
 WHERE alarm_attempts > 0
 """
 
+# What a claim left out must wake nobody: every look would find it due, and leave it out again.
 NEXT_DUE = """
-SELECT min(alarm_dispatch_at) FROM reservation WHERE alarm_dispatch_at IS NOT NULL
+SELECT min(alarm_dispatch_at) FROM reservation
+WHERE alarm_dispatch_at IS NOT NULL
+  AND (alarm_dispatch_at > :now OR alarm_claim IS NULL
+       OR id NOT IN (SELECT value FROM json_each(:running)))
 """
 
 COUNT_OVERDUE = """

@@ -6,7 +6,7 @@ the due index, and the claims that a dead process left behind.
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -179,7 +179,7 @@ def _begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recover
         overdue = _value(
             connection, sqlite_alarms.COUNT_OVERDUE, now | {"limit": OVERDUE_COUNTED_MAX}
         )
-        next_due_at = _value(connection, sqlite_alarms.NEXT_DUE)
+        next_due_at = _value(connection, sqlite_alarms.NEXT_DUE, now | {"running": "[]"})
         connection.execute("COMMIT")
     except BaseException:
         sqlite.roll_back(connection)
@@ -207,7 +207,7 @@ def _quick_check(connection: sqlite3.Connection) -> str:
 
 
 def _value(
-    connection: sqlite3.Connection, sql: str, values: dict[str, int] | None = None
+    connection: sqlite3.Connection, sql: str, values: Mapping[str, object] | None = None
 ) -> int | None:
     value: int | None = connection.execute(sql, values or {}).fetchone()[0]
     return value

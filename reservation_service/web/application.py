@@ -5,12 +5,14 @@ browser clock, and `Cache-Control: no-store`. Beyond the limit a request is refu
 unread. A bug is answered without its stack trace.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from aiohttp import web
 
 from reservation_service.clock import Clock
 from reservation_service.errors import MessageFailed, Overloaded, ServiceError
+from reservation_service.web.bodies import WAITING_FOR_CLIENT
 from reservation_service.web.connections import Connections
 from reservation_service.web.problems import BadRequest, problem, problem_of, problem_of_http
 
@@ -40,13 +42,13 @@ class Surroundings:
     def build_app(self, routes: Sequence[web.RouteDef], body_bytes_max: int) -> web.Application:
         """An application that answers `routes`, and everything else with a problem."""
         app = web.Application(middlewares=[self._surround], client_max_size=body_bytes_max)
+        app[WAITING_FOR_CLIENT] = self._wait_for_client
         app.add_routes(routes)
         return app
 
     @web.middleware
     async def _surround(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._in_flight += 1
-        self._connections.begin(request.protocol)
+        self._enter(request)
         try:
             if self._in_flight > self._requests_max:
                 response: web.StreamResponse = problem_of(Overloaded(), self._stuck_after)
@@ -57,12 +59,30 @@ class Surroundings:
         except Exception as error:  # noqa: BLE001 - a bug is answered like any failure
             response = self._problem(request, error)
         finally:
-            self._in_flight -= 1
-            self._connections.end(request.protocol)
+            self._leave(request)
         headers = response.headers
         headers["Server-Time"] = str(self._clock.now())
         headers["Cache-Control"] = "no-store"
         return response
+
+    def _enter(self, request: web.Request) -> None:
+        self._in_flight += 1
+        self._connections.begin(request.protocol)
+
+    def _leave(self, request: web.Request) -> None:
+        self._in_flight -= 1
+        self._connections.end(request.protocol)
+
+    @contextmanager
+    def _wait_for_client(self, request: web.Request) -> Iterator[None]:
+        """One that has sent half a body takes nobody's place: it is idle, and not in flight."""
+        self._leave(request)
+        try:
+            yield
+        finally:
+            self._enter(request)
+        if self._in_flight > self._requests_max:
+            raise Overloaded
 
     def _problem(self, request: web.Request, error: Exception) -> web.Response:
         if isinstance(error, BadRequest):

@@ -5,7 +5,8 @@ The order of the checks is part of the contract: content type, size, JSON, unkno
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -18,6 +19,11 @@ BODY_SECONDS_MAX = 10.0
 """How long a client may take to send its body."""
 
 BODY_SENTENCE = "Send a JSON request body."
+
+WAITING_FOR_CLIENT: web.AppKey[Callable[[web.Request], AbstractContextManager[None]]] = web.AppKey(
+    "WAITING_FOR_CLIENT"
+)
+"""What stands around a wait for the rest of a body."""
 
 
 async def read_object(
@@ -39,8 +45,12 @@ async def _read(request: web.Request) -> bytes:
     try:
         if request.content.is_eof():  # it came with its headers: nothing to wait for
             return await request.read()
-        async with asyncio.timeout(BODY_SECONDS_MAX):
-            return await request.read()
+        announced = request.content_length or 0
+        if announced > request.client_max_size:
+            raise web.HTTPRequestEntityTooLarge(request.client_max_size, announced)
+        with request.app[WAITING_FOR_CLIENT](request):
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                return await request.read()
     except TimeoutError:
         raise BadRequest("body-too-slow", "The request body took too long to arrive.") from None
     except web.RequestPayloadError:  # not encoded as its headers say

@@ -6,6 +6,7 @@ and say nothing cannot lock others out. One that does not get a whole request he
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
 from aiohttp import web
@@ -23,16 +24,19 @@ class Connections:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._makes_room = False
         self._idle_since: dict[web.RequestHandler, float] = {}
 
     def admit(self, server: web.Server) -> Callable[[], web.RequestHandler]:
-        """The protocol factory to listen with: makes room, then lets the new connection in."""
+        """The protocol factory to listen with: lets a connection in, and then makes room."""
+        loop = asyncio.get_running_loop()
 
         def connect() -> web.RequestHandler:
-            if len(server.connections) >= self._limit:
-                self._close_longest_idle()
             connection = server()
             self._idle_since[connection] = monotonic_s()
+            if not self._makes_room:
+                self._makes_room = True  # soon: a crowd comes in one pass, and is open in the next
+                loop.call_soon(loop.call_soon, self._make_room, server)
             return connection
 
         return connect
@@ -48,23 +52,36 @@ class Connections:
     async def watch(self) -> None:
         """Close what has been idle for too long, until cancelled."""
         while True:
+            slept_from = monotonic_s()
             await asyncio.sleep(_LOOK_SECONDS)
-            now = monotonic_s()
-            while self._idle_since:
-                connection, since = next(iter(self._idle_since.items()))
-                is_gone = connection.transport is None and now - since > _LOOK_SECONDS
-                if now - since <= IDLE_SECONDS_MAX and not is_gone:
-                    break
-                self._drop(connection)
+            self._forget_the_gone(slept_from)
+            if monotonic_s() - slept_from < 2 * _LOOK_SECONDS:
+                self._close_the_silent()  # after a standstill, what they sent is read first
 
-    def _close_longest_idle(self) -> None:
-        """The first one is the longest idle; those that are gone already free no room."""
-        while self._idle_since:
-            connection = next(iter(self._idle_since))
-            was_open = connection.transport is not None
+    def _forget_the_gone(self, before: float) -> None:
+        """Without a transport are those that are gone, and for a moment those that arrive."""
+        gone = [
+            connection
+            for connection, since in self._idle_since.items()
+            if connection.transport is None and since < before
+        ]
+        for connection in gone:
+            del self._idle_since[connection]
+
+    def _close_the_silent(self) -> None:
+        too_long_ago = monotonic_s() - IDLE_SECONDS_MAX
+        silent = itertools.takewhile(lambda idle: idle[1] <= too_long_ago, self._idle_since.items())
+        for connection, _ in list(silent):
             self._drop(connection)
-            if was_open:
-                return
+
+    def _make_room(self, server: web.Server) -> None:
+        """Close the longest idle beyond the limit; those that are closed have no transport."""
+        self._makes_room = False
+        too_many = sum(one.transport is not None for one in server.connections) - self._limit
+        if too_many > 0:
+            open_ones = (one for one in self._idle_since if one.transport is not None)
+            for connection in list(itertools.islice(open_ones, too_many)):
+                self._drop(connection)
 
     def _drop(self, connection: web.RequestHandler) -> None:
         del self._idle_since[connection]

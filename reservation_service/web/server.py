@@ -24,7 +24,8 @@ SHUTDOWN_AFTER_FAILURE_SECONDS = 0.5
 REQUEST_LINE_BYTES_MAX = 16_384
 """Room for 200 of the longest IDs; aiohttp's own 8,190 bytes end at 185 of them."""
 
-_BACKLOG = 1024
+BACKLOG = 1024
+"""How many connections may wait to be let in, and are let in at once."""
 
 
 class HttpServer:
@@ -53,7 +54,7 @@ class HttpServer:
         connect = self._connections.admit(self._runner.server)
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(connect, host, port, backlog=_BACKLOG)
+            self._listener = await loop.create_server(connect, host, port, backlog=BACKLOG)
         except BaseException:
             await self._runner.cleanup()
             raise

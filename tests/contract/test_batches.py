@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from reservation_service.errors import MessageFailed
 from reservation_service.reservation import Expire, Hold, Outcome, Release, Trigger
 from reservation_service.store import Claim, Claimed, Purged, Result, Retry, StoreMessage
+from tests.contract.conftest import NewEngine
 from tests.contract.engines import (
     CONFIRMED,
     LEASE_MS,
@@ -211,11 +211,10 @@ def some_batch(chance: random.Random, now: int) -> list[StoreMessage | str]:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_batch_does_what_its_messages_do_one_by_one(
-    engine: EngineUnderTest, scratch: Path, clock: FakeClock, seed: int
+    engine: EngineUnderTest, new_engine: NewEngine, clock: FakeClock, seed: int
 ) -> None:
-    (scratch / "twin").mkdir()
-    another = type(engine)(scratch / "twin")  # type: ignore[call-arg]
-    together, singly = Twin(engine, is_set_based=True), Twin(another, is_set_based=False)
+    together = Twin(engine, is_set_based=True)
+    singly = Twin(new_engine("twin"), is_set_based=False)
     await together.start(clock)
     await singly.start(clock)
     chance = random.Random(seed)
@@ -224,7 +223,6 @@ async def test_a_batch_does_what_its_messages_do_one_by_one(
         assert await together.tell(batch) == await singly.tell(batch), batch
         assert together.state() == singly.state(), batch
         clock.advance(chance.choice([0, 1, 999, 1_000, 5_000, 11_000]))
-    await another.close()
     kinds = {event.type for event in engine.events()}
     assert kinds == {"held", "expired", "alarm-failed"}
 

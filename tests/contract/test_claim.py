@@ -96,8 +96,21 @@ async def test_an_attempt_still_at_work_is_left_out(opened: Opened, clock: FakeC
     for name in ("seat-1", "seat-2"):
         await hold(opened, name, ttl_ms=5_000)
     clock.advance(5_000)
+    await claim(opened)
+    clock.advance(LEASE_MS)
     assert ids(await claim(opened, running=["seat-1"])) == ["seat-2"]
     assert ids(await claim(opened)) == ["seat-1"]
+
+
+async def test_an_alarm_set_anew_waits_for_no_attempt_at_the_old_one(
+    opened: Opened, clock: FakeClock
+) -> None:
+    await hold(opened, "seat-1", ttl_ms=5_000)
+    clock.advance(5_000)
+    await claim(opened)
+    await hold(opened, "seat-1", ttl_ms=5_000)
+    clock.advance(5_000)
+    assert ids(await claim(opened, running=["seat-1"])) == ["seat-1"]
 
 
 async def test_the_longest_due_come_first_and_no_more_than_asked_for(

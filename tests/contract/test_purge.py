@@ -107,10 +107,12 @@ async def test_a_confirmed_one_stays_until_it_is_released(
     engine: EngineUnderTest, opened: Opened
 ) -> None:
     engine.plant(**row_in("confirmed"))
+    engine.plant(**row_in("confirmed", "late", expired_at=START, expiration_count=1))
     assert (await purged(opened, purge()))[:2] == (0, 0)
     await told(opened, Release("seat-1", ALICE, None, operator=True))
     assert (await purged(opened, purge(events=START, reservations=START)))[:2] == (0, 0)
     assert (await purged(opened, purge(reservations=START + 2 * DAY_MS)))[:2] == (1, 1)
+    assert names(engine.rows()) == ["late"]
 
 
 async def test_each_step_is_bounded_and_all_of_them_remove_everything(

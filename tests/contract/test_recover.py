@@ -124,10 +124,15 @@ async def test_a_backoff_is_no_longer_than_the_cap_after_the_clock_was_set_back(
     assert row(engine)["alarm_dispatch_at"] == START + RECOVERY.cap_ms
 
 
+@pytest.mark.parametrize("left", ["cut short", "cut short again", "backing off"])
 async def test_a_clock_set_back_makes_no_alarm_ring_before_its_time(
-    engine: EngineUnderTest, opened: Opened, clock: FakeClock
+    engine: EngineUnderTest, opened: Opened, clock: FakeClock, left: str
 ) -> None:
-    await cut_short(opened, clock, attempts=1)
+    await cut_short(opened, clock, attempts=2 if left == "cut short again" else 1)
+    if left == "backing off":
+        clock.advance(LEASE_MS)
+        (claimed,) = await claim(opened)
+        await fail(opened, claimed)
     clock.step(-3_600_000)
     await engine.open(clock)
     assert row(engine)["alarm_dispatch_at"] == DEADLINE

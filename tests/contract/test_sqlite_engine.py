@@ -1,7 +1,7 @@
 """SQLite: who may open the file, and what happens when it is lost, full or given up on purpose."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -10,23 +10,28 @@ import pytest
 from reservation_service.errors import DatabaseUnusable, StartupError, StorageFull
 from reservation_service.reservation import Hold, Outcome
 from reservation_service.storage.sqlite_engine import SqliteEngine
+from tests.conftest import OpenEngine
 from tests.contract.engines import MAX_HOLD_MS, RECOVERY
 from tests.support.clock import FakeClock
 from tests.support.harness import threads_accounted_for
 
-
-async def open_engine(database: Path, clock: FakeClock) -> SqliteEngine:
-    engine = await SqliteEngine.open(database)
-    await engine.migrate()
-    await engine.start(clock, RECOVERY)
-    return engine
+StartEngine = Callable[[], Awaitable[SqliteEngine]]
 
 
 @pytest.fixture
-async def engine(database: Path, clock: FakeClock) -> AsyncIterator[SqliteEngine]:
-    engine = await open_engine(database, clock)
-    yield engine
-    await engine.close()
+def start_engine(open_engine: OpenEngine, database: Path, clock: FakeClock) -> StartEngine:
+    async def start() -> SqliteEngine:
+        engine = await open_engine(database)
+        await engine.migrate()
+        await engine.start(clock, RECOVERY)
+        return engine
+
+    return start
+
+
+@pytest.fixture
+async def engine(start_engine: StartEngine) -> SqliteEngine:
+    return await start_engine()
 
 
 async def hold(engine: SqliteEngine, *names: str) -> list[bool]:
@@ -102,30 +107,28 @@ def damage(database: Path) -> None:
         file.write(b"\xff" * size)
 
 
-async def test_a_damaged_file_is_found(database: Path, clock: FakeClock) -> None:
-    engine = await open_engine(database, clock)
+async def test_a_damaged_file_is_found(
+    engine: SqliteEngine, open_engine: OpenEngine, database: Path
+) -> None:
     await engine.close()
     damage(database)
-    engine = await SqliteEngine.open(database)
+    damaged = await open_engine(database)
     with threads_accounted_for(), pytest.raises(DatabaseUnusable):
-        await engine.check_integrity()
-    await engine.close()
+        await damaged.check_integrity()
 
 
 async def test_destroying_deletes_everything_and_leaves_a_tombstone(
-    database: Path, clock: FakeClock
+    engine: SqliteEngine, open_engine: OpenEngine, database: Path, clock: FakeClock
 ) -> None:
-    engine = await open_engine(database, clock)
     await hold(engine, "seat-1", "seat-2")
     assert await engine.destroy(clock) == 2
     await engine.close()
-    reopened = await SqliteEngine.open(database)
+    reopened = await open_engine(database)
     await reopened.migrate()
     reloaded = await reopened.start(clock, RECOVERY)
     assert reloaded.is_destroyed
     assert reloaded.next_due_at is None
     assert [row.status for row in await reopened.read(["seat-1"])] == ["missing"]
-    await reopened.close()
 
 
 async def test_a_second_opener_is_refused_by_whatever_name_it_calls_the_file(
@@ -140,13 +143,13 @@ async def test_a_second_opener_is_refused_by_whatever_name_it_calls_the_file(
 
 
 async def test_a_closed_one_can_be_opened_again_with_what_was_in_it(
-    database: Path, clock: FakeClock
+    start_engine: StartEngine, database: Path
 ) -> None:
     with threads_accounted_for():
-        engine = await open_engine(database, clock)
+        engine = await start_engine()
         await hold(engine, "seat-1")
         await engine.close()
-        engine = await open_engine(database, clock)
+        engine = await start_engine()
         assert [row.status for row in await engine.read(["seat-1"])] == ["held"]
         await engine.close()
     assert names(database.parent) == {"reservations.db", "reservations.db.lock"}

@@ -233,8 +233,8 @@ async def test_a_refused_start_leaves_nothing_open(
     )
     with threads_accounted_for(), pytest.raises(StartupError, match=r"listen|port"):
         await refused.start()
-    again = await ServiceHarness(scratch / "another.db", clock, Recorder()).start()
-    await again.stop()
+    again = ServiceHarness(scratch / "another.db", clock, Recorder())
+    assert await (await again.start()).stop() == 0
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ It takes the lab's own port, 8787, when nobody has it.
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,8 +14,6 @@ from typing import Any
 
 from tests.process.server import environment, json_documents
 
-TOOLS = ("bash", "curl", "jq")
-MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
 PORT = 8787
 STORY_SECONDS_MAX = 100
 _SCRIPT = Path(__file__).with_name("lab.sh")

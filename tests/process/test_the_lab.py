@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.process.lab import MISSING, Story
+from tests.process.lab import Story
 
 pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
+    pytest.mark.system,  # it needs curl and jq
     pytest.mark.timeout(120),
 ]
 

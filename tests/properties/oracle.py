@@ -1,168 +1,145 @@
-"""What the contract says that a booking service must answer, written from the contract alone.
+"""What reservations must do, said a second time and as simply as it can be.
 
-It knows no storage, no batch and no alarm slot: only who asks for what, when.
+No SQL, no asyncio, none of the service's code: a few rules over plain numbers, all times in epoch
+milliseconds. The state machine tells it and the service the same and compares.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-Said = tuple[int, object]
-"""The status of an answer, and beside it whether something changed, or the problem's code."""
-
-CREATED: Said = (201, None)
-CHANGED: Said = (200, True)
-UNCHANGED: Said = (200, False)
-REJECTIONS_MAX = 20
+FIRST_DELAY_MS = 2_000
+DELAY_CAP_MS = 60_000
+LEASE_MS = 10_000
+STUCK_AFTER = 6
 
 
 @dataclass
-class Seat:
-    """One reservation; `log` is the generation, type and trigger of everything that happened."""
+class Slot:
+    """A planned alarm: when it was asked for, when it is tried next, how often it was."""
 
-    state: str = "missing"
-    holder: str | None = None
+    at: int
+    next_try: int
+    attempts: int = 0
+    leased_until: int | None = None
+
+
+@dataclass
+class Reservation:
+    """One name. `events` are (generation, type, trigger, at)."""
+
+    status: str = "missing"
     generation: int = 0
     created_at: int | None = None
-    expires_at: int = 0
+    expires_at: int | None = None
     expired_at: int | None = None
-    confirmed_at: int | None = None
-    released_at: int | None = None
-    log: list[tuple[int, str, str]] = field(default_factory=list)
-    rejected: set[tuple[int, str | None, str]] = field(default_factory=set)
-
-    def is_live(self, now: int) -> bool:
-        return self.state == "held" and now < self.expires_at
-
-    def is_overdue(self, now: int) -> bool:
-        return self.state == "held" and now >= self.expires_at
-
-    def record(self, kind: str, trigger: str = "request") -> None:
-        self.log.append((self.generation, kind, trigger))
-
-    def expire(self, at: int, trigger: str) -> None:
-        self.state, self.expired_at = "expired", at
-        self.record("expired", trigger)
-
-    def begin(self, holder: str | None, ttl_ms: int, now: int) -> None:
-        self.state, self.holder, self.generation = "held", holder, self.generation + 1
-        self.created_at, self.expires_at = now, now + ttl_ms
-        self.expired_at = self.confirmed_at = self.released_at = None
-        self.record("held")
+    slot: Slot | None = None
+    is_poisoned: bool = False
+    events: list[tuple[int, str, str, int]] = field(default_factory=list)
 
 
 class Oracle:
-    """All seats, and what every call must answer; each call changes the seats as it must."""
+    """All names, and the time that is shared by them."""
 
-    def __init__(self, names: Sequence[str], *, cap_ms: int, limit: int) -> None:
-        self.seats = {name: Seat() for name in names}
-        self._cap_ms = cap_ms
-        self._limit = limit
+    def __init__(self, names: list[str], now: int) -> None:
+        self.now = now
+        self.names = {name: Reservation() for name in names}
 
-    def hold(self, name: str, holder: str | None, ttl_ms: int, now: int) -> Said:
-        seat = self.seats[name]
-        if seat.state == "confirmed":
-            return 409, "already-confirmed"
-        if seat.is_live(now):
-            return self._hold_again(seat, holder, ttl_ms, now)
-        if seat.state == "held":
-            seat.expire(now, "request")
-        if holder is not None and self._live(holder, now) >= self._limit:
-            return 429, "too-many-holds"
-        seat.begin(holder, ttl_ms, now)
-        return CREATED
+    def hold(self, name: str, ttl_ms: int) -> None:
+        """Anybody may hold anew; an end that nobody has seen yet is recorded first."""
+        one = self.names[name]
+        if one.status == "held" and self._is_over(one, self.now):
+            self._expire(one, "request", self.now)
+        one.status = "held"
+        one.generation += 1
+        one.created_at, one.expires_at = self.now, self.now + ttl_ms
+        one.expired_at = None
+        one.slot = Slot(at=one.expires_at, next_try=one.expires_at)
+        one.events.append((one.generation, "held", "request", self.now))
 
-    def extend(
-        self, name: str, holder: str | None, generation: int | None, ttl_ms: int, now: int
-    ) -> Said:
-        seat = self.seats[name]
-        if refused := self._not_owned(seat, holder, generation) or self._over(seat, now):
-            return refused
-        if seat.state == "confirmed":
-            return 409, "already-confirmed"
-        if self._reach(seat, ttl_ms, now) > seat.expires_at:
-            seat.expires_at = self._reach(seat, ttl_ms, now)
-            seat.record("extended")
-            return CHANGED
-        return (409, "extension-limit") if now + ttl_ms > seat.expires_at else UNCHANGED
+    def replay(self, name: str, now: int) -> bool:
+        """True when the hold was over at the `now` that was brought."""
+        one = self.names[name]
+        if one.status != "held" or not self._is_over(one, now):
+            return False
+        self._expire(one, "replay", now)
+        return True
 
-    def confirm(
-        self, name: str, holder: str | None, generation: int | None, *, late: bool, now: int
-    ) -> Said:
-        seat = self.seats[name]
-        if late and holder is None and generation is None:
-            return 400, "invalid-field"
-        is_taken = seat.is_live(now) or seat.state == "confirmed"
-        if late and is_taken and seat.holder != holder:
-            return self._reject(seat, holder, (409, "taken"))
-        if refused := self._not_owned(seat, holder, generation):
-            return refused
-        if seat.state == "confirmed":
-            return UNCHANGED
-        over = self._over(seat, now)
-        if over is not None and (not late or seat.state == "released"):
-            return self._reject(seat, holder, over)
-        seat.state, seat.confirmed_at = "confirmed", now
-        seat.record("confirmed")
-        return CHANGED
+    def due(self) -> list[str]:
+        """Names whose alarm is to be tried now."""
+        return [
+            name
+            for name, one in self.names.items()
+            if one.slot is not None and one.slot.next_try <= self.now
+        ]
 
-    def release(self, name: str, holder: str | None, generation: int | None, now: int) -> Said:
-        seat = self.seats[name]
-        if seat.state == "missing":
-            return UNCHANGED
-        if refused := self._not_owned(seat, holder, generation):
-            return refused
-        if seat.state == "confirmed":
-            return 409, "already-confirmed"
-        if not seat.is_live(now):
-            return UNCHANGED
-        seat.state, seat.released_at = "released", now
-        seat.record("released")
-        return CHANGED
+    def ring(self) -> None:
+        """Every due alarm is tried once: it succeeds, or it waits for its next try."""
+        for name in self.due():
+            one = self.names[name]
+            slot = self._attempt(one)
+            if not one.is_poisoned:
+                self._expire(one, "alarm", self.now)
+                continue
+            doubled = FIRST_DELAY_MS * 2 ** (slot.attempts - 1)
+            slot.next_try = self.now + min(DELAY_CAP_MS, doubled)
+            if slot.attempts <= STUCK_AFTER:
+                one.events.append((one.generation, "alarm-failed", "alarm", self.now))
 
-    def replay(self, name: str, at: int) -> Said:
-        seat = self.seats[name]
-        if not seat.is_overdue(at):
-            return UNCHANGED
-        seat.expire(at, "replay")
-        return CHANGED
+    def cut_short(self) -> None:
+        """Every due alarm was being tried when the process died."""
+        for name in self.due():
+            self._attempt(self.names[name]).leased_until = self.now + LEASE_MS
 
-    def _hold_again(self, seat: Seat, holder: str | None, ttl_ms: int, now: int) -> Said:
-        if seat.holder != holder:
-            return 409, "already-held"
-        if holder is None:
-            seat.begin(None, ttl_ms, now)
-        else:
-            seat.expires_at = max(seat.expires_at, self._reach(seat, ttl_ms, now))
-            seat.record("renewed")
-        return CREATED
+    def start_again(self) -> dict[str, range]:
+        """What was cut short once is tried at once, what was cut short again waits a while.
 
-    def _reach(self, seat: Seat, ttl_ms: int, now: int) -> int:
-        assert seat.created_at is not None
-        return min(now + ttl_ms, seat.created_at + self._cap_ms)
+        How long is for the service to choose: the answer says between which times. A lease that
+        ran out meanwhile has been a wait already.
+        """
+        waiting = {}
+        for name, one in self.names.items():
+            if one.slot is None or one.slot.leased_until is None:
+                continue
+            leased_until, one.slot.leased_until = one.slot.leased_until, None
+            one.slot.next_try = one.slot.at if one.slot.attempts == 1 else leased_until
+            if one.slot.next_try > self.now:
+                soonest = min(leased_until, self.now + FIRST_DELAY_MS)
+                latest = min(leased_until, self.now + 2 * FIRST_DELAY_MS - 1)
+                waiting[name] = range(soonest, latest + 1)
+        return waiting
 
-    def _live(self, holder: str, now: int) -> int:
-        return sum(seat.holder == holder and seat.is_live(now) for seat in self.seats.values())
+    def next_try(self) -> int | None:
+        """When the next alarm is to be tried."""
+        return min((one.slot.next_try for one in self.names.values() if one.slot), default=None)
 
-    def _not_owned(self, seat: Seat, holder: str | None, generation: int | None) -> Said | None:
-        if seat.state == "missing":
-            return 410, "no-hold"
-        if seat.holder != holder:
-            return 403, "not-your-hold"
-        if generation not in {None, seat.generation}:
-            return 409, "generation-mismatch"
-        return None
+    def document(self, name: str) -> dict[str, Any]:
+        """What GET must answer."""
+        one = self.names[name]
+        attempts = one.slot.attempts if one.slot else 0
+        return {
+            "reservationId": name,
+            "status": one.status,
+            "createdAt": one.created_at,
+            "expiresAt": one.expires_at,
+            "expiredAt": one.expired_at,
+            "expirationCount": 1 if one.status == "expired" else 0,
+            "alarmAt": one.slot.at if one.slot else None,
+            "generation": one.generation,
+            "confirmedAt": None,
+            "releasedAt": None,
+            "alarmRetryCount": max(0, attempts - 1),
+            "alarmStuck": attempts >= STUCK_AFTER,
+        }
 
-    def _over(self, seat: Seat, now: int) -> Said | None:
-        if seat.state == "released":
-            return 410, "hold-released"
-        if seat.state == "expired" or seat.is_overdue(now):
-            return 410, "hold-expired"
-        return None
+    def _attempt(self, one: Reservation) -> Slot:
+        assert one.slot is not None
+        one.slot.attempts += 1
+        return one.slot
 
-    def _reject(self, seat: Seat, holder: str | None, said: Said) -> Said:
-        one = (seat.generation, holder, str(said[1]))
-        known = [entry for entry in seat.rejected if entry[0] == seat.generation]
-        if one not in seat.rejected and len(known) < REJECTIONS_MAX:
-            seat.rejected.add(one)
-            seat.record("confirm-rejected")
-        return said
+    def _is_over(self, one: Reservation, now: int) -> bool:
+        assert one.expires_at is not None
+        return now >= one.expires_at
+
+    def _expire(self, one: Reservation, trigger: str, at: int) -> None:
+        one.status, one.expired_at, one.slot = "expired", at, None
+        one.events.append((one.generation, "expired", trigger, at if trigger != "replay" else 0))

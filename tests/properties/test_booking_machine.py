@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reservation_service.reservation import Expire, Trigger
 from reservation_service.store import Claim
-from tests.properties.oracle import Oracle, Said, Seat
+from tests.properties.booking_oracle import Oracle, Said, Seat
 from tests.support.clock import FakeClock
 from tests.support.gates import Gate
 from tests.support.harness import Answer, ServiceHarness
@@ -25,7 +25,7 @@ from tests.support.scratch import scratch_directory
 
 T = TypeVar("T")
 
-NAMES = [f"seat-{number}" for number in range(4)]
+NAMES = [f"seat-{number}" for number in range(3)]
 SETTINGS: dict[str, object] = {
     "ttl_seconds_max": 60,
     "max_hold_seconds": 100,
@@ -33,9 +33,11 @@ SETTINGS: dict[str, object] = {
 }
 RETRY_CAP_MS = 60_000
 STEPS_HELD_BACK_MAX = 6
+RESTARTS_MAX = 2
 
 names = st.sampled_from(NAMES)
-holders = st.sampled_from([None, "alice-4711", "bob-0815"])
+HOLDERS = [None, "alice-4711", "bob-0815"]
+callers = st.sampled_from(["the row's", "the row's", *HOLDERS])
 ttls = st.sampled_from([5, 30, 60])
 given_generations = st.sampled_from(["none", "none", "the row's", "another"])
 around = st.sampled_from([-1, 0, 1])
@@ -69,10 +71,14 @@ class Bookings(RuleBasedStateMachine):
             directory / "reservations.db", self.clock, Recorder(), reservations=SETTINGS
         )
         self.gate: Gate | None = None
-        self.steps_left = 0
+        self.steps_left = self.restarts = 0
         self.planted: set[str] = set()
         self.run(self.service.start())
         self.poison = self.service.poison
+
+    @initialize(caller=st.sampled_from(HOLDERS))
+    def begin_with_a_hold(self, caller: str | None) -> None:
+        self.hold(NAMES[0], caller, 5)
 
     def teardown(self) -> None:
         try:
@@ -86,27 +92,31 @@ class Bookings(RuleBasedStateMachine):
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
-    @rule(name=names, holder=holders, ttl=ttls)
-    def hold(self, name: str, holder: str | None, ttl: int) -> None:
+    @rule(name=names, caller=callers, ttl=ttls)
+    def hold(self, name: str, caller: str | None, ttl: int) -> None:
+        holder = self.holder(name, caller)
         expected = self.oracle.hold(name, holder, ttl * 1_000, self.clock.now())
         self.call(name, "", expected, holder, ttlSeconds=ttl)
 
-    @rule(name=names, holder=holders, ttl=ttls, given=given_generations)
-    def extend(self, name: str, holder: str | None, ttl: int, given: str) -> None:
+    @rule(name=names, caller=callers, ttl=ttls, given=given_generations)
+    def extend(self, name: str, caller: str | None, ttl: int, given: str) -> None:
+        holder = self.holder(name, caller)
         generation = self.generation(name, given)
         now = self.clock.now()
         expected = self.oracle.extend(name, holder, generation, ttl * 1_000, now)
         self.call(name, "/extend", expected, holder, generation=generation, ttlSeconds=ttl)
 
-    @rule(name=names, holder=holders, given=given_generations, late=st.booleans())
-    def confirm(self, name: str, holder: str | None, given: str, late: bool) -> None:
+    @rule(name=names, caller=callers, given=given_generations, late=st.booleans())
+    def confirm(self, name: str, caller: str | None, given: str, late: bool) -> None:
+        holder = self.holder(name, caller)
         generation = self.generation(name, given)
         now = self.clock.now()
         expected = self.oracle.confirm(name, holder, generation, late=late, now=now)
         self.call(name, "/confirm", expected, holder, generation=generation, ifStillFree=late)
 
-    @rule(name=names, holder=holders, given=given_generations)
-    def release(self, name: str, holder: str | None, given: str) -> None:
+    @rule(name=names, caller=callers, given=given_generations)
+    def release(self, name: str, caller: str | None, given: str) -> None:
+        holder = self.holder(name, caller)
         generation = self.generation(name, given)
         expected = self.oracle.release(name, holder, generation, self.clock.now())
         self.call(name, "/release", expected, holder, generation=generation)
@@ -160,8 +170,10 @@ class Bookings(RuleBasedStateMachine):
             self.adopt_expiry(name, since)
         self.settle()
 
+    @precondition(lambda self: self.restarts < RESTARTS_MAX)
     @rule(is_crash=st.booleans())
     def restart(self, is_crash: bool) -> None:
+        self.restarts += 1
         if is_crash or self.gate is not None:
             self.run(self.service.crash())
         else:
@@ -217,6 +229,9 @@ class Bookings(RuleBasedStateMachine):
             assert max(since, seat.expires_at) <= document["expiredAt"] <= self.clock.now()
             seat.expire(document["expiredAt"], "alarm")
 
+    def holder(self, name: str, caller: str | None) -> str | None:
+        return self.oracle.seats[name].holder if caller == "the row's" else caller
+
     def generation(self, name: str, given: str) -> int | None:
         known = self.oracle.seats[name].generation
         return {"none": None, "the row's": known or 1, "another": known + 1}[given]
@@ -245,8 +260,8 @@ def expected_summary(seat: Seat) -> tuple[object, ...]:
 
 TestBookings = Bookings.TestCase
 TestBookings.settings = settings(
-    max_examples=20,
-    stateful_step_count=30,
+    max_examples=25,
+    stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),

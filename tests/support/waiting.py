@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-WAIT_SECONDS_MAX = 5.0
+WAIT_SECONDS_MAX = 15.0
 """Real time, and only spent by a test that is about to fail."""
 
 

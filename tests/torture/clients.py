@@ -182,6 +182,7 @@ class OpenLoop:
         self._connections = connections
         self._on_answer = on_answer
         self._free: deque[Client] = deque()
+        self._clients: list[Client] = []
         self._made = 0
         self._under_way = 0
         self._settled = asyncio.Event()
@@ -214,7 +215,8 @@ class OpenLoop:
         self._is_stopped = True
 
     def close(self) -> None:
-        for client in self._free:
+        """Hang up, whatever is under way."""
+        for client in self._clients:
             client.hang_up()
         self._free.clear()
 
@@ -241,6 +243,7 @@ class OpenLoop:
         except OSError:
             self._lose()
         else:
+            self._clients.append(client)
             self._send(client, planned_at)
         finally:
             self._end()

@@ -23,7 +23,12 @@ _LEFT_OVER = "ballast"
 
 
 class Mount:
-    """A mounted file system; `folder` is where. It dies some time before its processes do."""
+    """A mounted file system; `folder` is where. It dies some time before its processes do.
+
+    In that time Linux may tell them of one more sync that it did not do: in 14 of 300 cuts of a
+    program that only wrote and synced, always after the cut had begun. When the power really goes,
+    nobody lives to hear that; what processes say then binds nobody.
+    """
 
     agony_s = 0.2
 
@@ -123,4 +128,4 @@ def _run(*command: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except FileNotFoundError:
         return f"{command[0]} is not installed"
-    return "" if done.returncode == 0 else " ".join((done.stderr or "failed").split())
+    return "" if done.returncode == 0 else (done.stderr or "it failed").splitlines()[0]

@@ -65,7 +65,7 @@ def _read_meanwhile(target: Target, report: Report, scale: float, began: float) 
     report.figures["read p50, p99, worst ms"] = probe.percentiles
     bound = allowed(GET_P99_MS_MAX, scale)
     report.require(probe.p99_ms <= bound, f"reads took {probe.p99_ms} ms (p99)")
-    report.require(probe.failed == 0, f"{probe.failed} reads failed")
+    report.require(not probe.failures, f"reads failed: {probe.failures}")
 
 
 def _wait(target: Target, report: Report, name: str, began: float, seconds_max: float) -> None:

@@ -90,12 +90,12 @@ def queue_behind_the_failing() -> None:
     """An attempt waits until the one before it has succeeded or been put off."""
     turn, attempt = asyncio.Lock(), AlarmClock._dispatch
 
-    async def in_turn(self: AlarmClock, claimed: Any) -> bool:
+    async def in_turn(self: AlarmClock, claimed: Any) -> Any:
         async with turn:
-            done = await attempt(self, claimed)
-            if not done:
+            verdict = await attempt(self, claimed)
+            if verdict.name != "MOVED":
                 await asyncio.sleep(1)
-            return done
+            return verdict
 
     _put(AlarmClock, "_dispatch", in_turn)
 
@@ -185,9 +185,11 @@ def remember_every_request() -> None:
     remembered: list[object] = []
     surround = Surroundings._surround
 
+    @web.middleware
     async def keep(self: Surroundings, request: web.Request, handler: Any) -> web.StreamResponse:
         remembered.append((request, bytearray(16_384)))
-        return await surround(self, request, handler)
+        answer: web.StreamResponse = await surround(self, request, handler)
+        return answer
 
     _put(Surroundings, "_surround", keep)
 

@@ -43,7 +43,7 @@ def run(scale: float, *, bug: str | None = None) -> Report:
 def one_among_many(report: Report, scale: float, bug: str | None) -> None:
     """A thousand holds run out in one second, and one of them cannot expire."""
     with scratch(bug=bug, **RETRY) as target:
-        due = wall_ms() + 3000
+        due = wall_ms() + 2000
         names = [POISONED, *(f"other-{number:04}" for number in range(OTHERS - 1))]
         seed(target.database, [(name, due + n % 1000) for n, name in enumerate(names)])
         Poison(target.database).plant(POISONED)

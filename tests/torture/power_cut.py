@@ -77,32 +77,44 @@ def _attack(report: Report, kind: str, disk: MortalDisk, cuts: int) -> None:
     report.figures[f"{kind}: said to have expired"] = len(ledger.announced)
     report.figures[f"{kind}: unanswered at a cut"] = len(ledger.unanswered)
     report.figures[f"{kind}: refused in agony"] = len(ledger.refused)
+    report.figures[f"{kind}: told in agony"] = ledger.said_while_closed
 
 
 def _cut_often(report: Report, target: Target, disk: MortalDisk, ledger: Ledger, cuts: int) -> None:
     for _ in range(cuts):
         target.start()
+        ledger.is_closed = False
         with Traffic(target, ledger) as traffic:
             traffic.wait_for(random.randint(100, 1000))
             threading.Event().wait(random.uniform(0, 0.02))  # between two answers as well
-            disk.cut()
-            if target.exit_status(disk.agony_s) is None:
-                target.end()
-        ledger.take_announcements(target)
+            _end(target, disk, ledger)
         disk.revive()
         if damage := violations(target.database):
             report.violations += damage
             return
-        report.violations += ledger.lost(target)
+        report.violations += [*ledger.lost(target), *ledger.untrue(target)]
         ledger.forget(target)
+
+
+def _end(target: Target, disk: MortalDisk, ledger: Ledger) -> None:
+    """Disk and process go; where the disk goes first, what was said before is what counts."""
+    if disk.agony_s:
+        ledger.take_announcements(target)
+        ledger.is_closed = True
+    disk.cut()
+    if target.exit_status(disk.agony_s) is None:
+        target.end()
+    if not disk.agony_s:
+        ledger.take_announcements(target)
 
 
 HARNESS = Harness(
     name="power-cut",
     promise="0 acknowledged holds lost over 50 power cuts, and the file is whole",
     run=run,
+    short=CUTS_MIN / CUTS,
     controls={
-        "answer before commit": partial(control, "answer-before-commit", is_real=True),
+        "answer before commit": partial(control, "answer-before-commit", is_real=False),
         "commit without sync, ext4": partial(control, "commit-without-sync", is_real=True),
         "commit without sync, forgetful": partial(control, "commit-without-sync", is_real=False),
     },

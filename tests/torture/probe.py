@@ -17,6 +17,7 @@ from tests.process.server import PATIENCE_S, ROOT, environment
 from tests.torture.clients import OpenLoop, get
 
 CONNECTIONS = 64
+OK = 200
 SECONDS_MAX = 600.0
 _WARM_UP_S = 0.25
 
@@ -25,7 +26,8 @@ class Probe:
     """Within `with` somebody asks; afterwards the figures of it are there, in milliseconds."""
 
     def __init__(self, port: int, path: str = "/", per_second: int = 40) -> None:
-        self.answers = self.failed = 0
+        self.answers = 0
+        self.failures: dict[str, int] = {}
         self.p50_ms = self.p99_ms = self.worst_ms = 0.0
         self._command = [
             *(sys.executable, "-m", "tests.torture.probe"),
@@ -56,7 +58,7 @@ class Probe:
         return f"{self.p50_ms:.0f} / {self.p99_ms:.0f} / {self.worst_ms:.0f}"
 
 
-async def _probe(port: int, path: str, per_second: int) -> dict[str, float]:
+async def _probe(port: int, path: str, per_second: int) -> dict[str, object]:
     requests = itertools.repeat(get(path))
     warm_up = OpenLoop(port, requests, CONNECTIONS)
     await warm_up.run(per_second, _WARM_UP_S)
@@ -68,9 +70,12 @@ async def _probe(port: int, path: str, per_second: int) -> dict[str, float]:
     threading.Thread(target=lambda: (sys.stdin.read(), stop()), daemon=True).start()
     await loop.run(per_second, SECONDS_MAX)
     tally = await loop.settle()
+    loop.close()
+    failures = {f"{status}": count for status, count in tally.statuses.items() if status != OK}
+    failures |= {"broken": tally.broken, "unsent": tally.unsent}
     return {
-        "answers": tally.statuses[200],
-        "failed": tally.statuses.total() - tally.statuses[200] + tally.broken + tally.unsent,
+        "answers": tally.statuses[OK],
+        "failures": {what: count for what, count in failures.items() if count},
         "p50_ms": tally.percentile_ms(50),
         "p99_ms": tally.percentile_ms(99),
         "worst_ms": tally.percentile_ms(100),

@@ -10,7 +10,7 @@ from typing import Self
 
 from tests.torture.target import Target
 
-BUSY_FACTOR = 4
+BUSY_FACTOR = 8
 """Short versions run beside other work: their bounds on time are so many times as long."""
 
 _KIB = 1024

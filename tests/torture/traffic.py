@@ -34,7 +34,8 @@ class Refusal(NamedTuple):
 class Ledger:
     """What was said about one database over all its lives: by answers, and by the log.
 
-    Each ID is held once, so what was said about it stays true but for its expiry.
+    Each ID is held once, so what was said about it stays true but for its expiry. While the ledger
+    is closed nothing that is said binds anybody; it is only counted.
     """
 
     def __init__(self) -> None:
@@ -42,13 +43,23 @@ class Ledger:
         self.announced: set[str] = set()
         self.unanswered: set[str] = set()
         self.refused: list[Refusal] = []
+        self.unseen: list[str] = []
+        self.is_closed = False
+        self.said_while_closed = 0
         self.ids = (f"load-{number:07}" for number in itertools.count())
 
     def hold(self, server: Server, ttl_seconds: int) -> Line:
         """Hold one thing more, which must be possible."""
         held = server.hold(next(self.ids), ttl_seconds)
-        self.acknowledged[held["reservationId"]] = held
+        self.acknowledge(held)
         return held
+
+    def acknowledge(self, held: Line) -> None:
+        """Write down what a client was told."""
+        if self.is_closed:
+            self.said_while_closed += 1
+        else:
+            self.acknowledged[held["reservationId"]] = held
 
     def take_announcements(self, server: Server) -> None:
         """Remember the expiries that the log of the server's present run has told."""
@@ -93,7 +104,10 @@ class Ledger:
 
 
 class Traffic:
-    """Within `with`, clients hold on a thread of their own; one that loses its server goes home."""
+    """Within `with`, clients hold on a thread of their own; one that loses its server goes home.
+
+    Those who read look for each hold once they were told of it.
+    """
 
     def __init__(
         self,
@@ -102,6 +116,7 @@ class Traffic:
         *,
         clients: int = CLIENTS,
         ttl_seconds: Sequence[int] = (SOON_S, LATE_S),
+        is_reading: bool = False,
     ) -> None:
         self.acknowledged = 0
         self.latencies_ms: list[float] = []
@@ -109,6 +124,7 @@ class Traffic:
         self._ledger = ledger
         self._clients = clients
         self._ttl_seconds = ttl_seconds
+        self._is_reading = is_reading
         self._is_over = False
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
@@ -152,11 +168,19 @@ class Traffic:
         async with session.post(f"/reservations/{reservation_id}", json=body) as answer:
             document = await answer.json(content_type=None)
         if answer.status == 201:
-            self._ledger.acknowledged[reservation_id] = document
+            self._ledger.acknowledge(document)
             self.acknowledged += 1
             self.latencies_ms.append((time.monotonic() - began) * 1000)
+            if self._is_reading:
+                await self._read(session, document)
             return
         self._ledger.refused.append(
             Refusal(reservation_id, answer.status, answer.headers.get("Retry-After"), document)
         )
         await asyncio.sleep(_AFTER_A_REFUSAL_S)
+
+    async def _read(self, session: aiohttp.ClientSession, held: Line) -> None:
+        async with session.get(f"/reservations/{held['reservationId']}") as answer:
+            read = await answer.json(content_type=None)
+        if (answer.status, read.get("createdAt")) != (200, held["createdAt"]):
+            self._ledger.unseen.append(held["reservationId"])

@@ -78,7 +78,11 @@ class Shelf:
         self._changed.notify()
         if self.claim_failure is not None:
             raise self.claim_failure
-        free = [one for one in self._due if one.reservation_id not in claim.running]
+        free = [
+            one
+            for one in self._due
+            if one.reservation_id not in claim.running or not one.alarm_running
+        ]
         taken = free[: claim.limit]
         self._due = [one for one in self._due if one not in taken]
         return [Claimed(one, len(self.claims), self._clock.now()) for one in taken]
@@ -291,7 +295,7 @@ async def test_a_new_alarm_of_an_id_whose_old_attempt_still_settles_is_no_troubl
         made.wake()
         await made.seen("failed", "seat-1")
         made.store.outcomes.clear()
-        made.store.put(row("seat-1"))
+        made.store.put(row("seat-1", is_running=False))
         made.store.settle_failure = None
         made.wake()
         await made.seen("ok", "seat-1")
@@ -314,7 +318,8 @@ async def test_an_attempt_that_found_nothing_to_do_is_settled() -> None:
         made.store.put(row("seat-1"))
         made.wake()
         await made.seen("nothing-due", "seat-1")
-        assert [retry.id for retry in await made.store.has_settled()] == ["seat-1"]
+        (retry,) = await made.store.has_settled()
+        assert (retry.id, retry.record) == ("seat-1", False)
 
 
 async def test_an_attempt_whose_slot_is_another_ones_by_now_is_not_settled() -> None:

@@ -152,6 +152,16 @@ async def test_two_messages_for_one_id_never_share_a_batch_and_keep_their_order(
     assert disk.texts[1:] == [["x1", "y1"], ["x2", "y2"], ["x3"]]
 
 
+async def test_messages_for_one_id_keep_their_order_when_more_wait_than_a_batch_takes() -> None:
+    disk = Disk()
+    async with gathering(disk, batch_max=2) as commit:
+        answers = [
+            request(commit, text, text[0]) for text in ("x1", "x2", "y1", "x3", "y2", "z1", "x4")
+        ]
+    await bounded(asyncio.gather(*answers), "all answers")
+    assert disk.texts[1:] == [["x1", "y1"], ["x2", "y2"], ["x3", "z1"], ["x4"]]
+
+
 async def test_messages_of_nobody_may_share_a_batch() -> None:
     disk = Disk()
     async with gathering(disk) as commit:

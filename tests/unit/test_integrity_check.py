@@ -5,15 +5,16 @@ from pathlib import Path
 import pytest
 
 from reservation_service.errors import DatabaseUnusable
-from reservation_service.storage.sqlite_engine import SqliteEngine
+from tests.conftest import OpenEngine
 
 
-async def test_a_file_that_is_gone_is_a_finding(database: Path) -> None:
-    engine = await SqliteEngine.open(database)
-    try:
-        await engine.migrate()
-        database.unlink()
-        with pytest.raises(DatabaseUnusable):
-            await engine.check_integrity()
-    finally:
-        await engine.close()
+def delete(database: Path) -> None:
+    database.unlink()
+
+
+async def test_a_file_that_is_gone_is_a_finding(open_engine: OpenEngine, database: Path) -> None:
+    engine = await open_engine(database)
+    await engine.migrate()
+    delete(database)
+    with pytest.raises(DatabaseUnusable):
+        await engine.check_integrity()

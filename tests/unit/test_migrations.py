@@ -10,7 +10,7 @@ import pytest
 from reservation_service.errors import StartupError
 from reservation_service.storage.connection import APPLICATION_ID
 from reservation_service.storage.migrations import Migration, check_origin, load_migrations, migrate
-from reservation_service.storage.sqlite_engine import SqliteEngine
+from tests.conftest import OpenEngine
 from tests.support.harness import threads_accounted_for
 
 FIRST = Migration(1, "0001_first", "CREATE TABLE a (x);\nCREATE TABLE b (x);")
@@ -119,27 +119,29 @@ def test_a_database_of_another_program_is_refused(
 
 @pytest.mark.parametrize("journal_mode", ["delete", "wal"])
 async def test_a_database_of_another_program_is_untouched_byte_for_byte(
-    database: Path, journal_mode: str
+    open_engine: OpenEngine, database: Path, journal_mode: str
 ) -> None:
     with closing(sqlite3.connect(database)) as theirs:
         theirs.execute(f"PRAGMA journal_mode = {journal_mode}")
         theirs.executescript("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1);")
     before = content(database)
     with threads_accounted_for():
-        engine = await SqliteEngine.open(database)
+        engine = await open_engine(database)
         with pytest.raises(StartupError):
             await engine.migrate()
         await engine.close()
     assert content(database) == before
 
 
-async def test_a_newer_database_is_untouched_byte_for_byte(database: Path) -> None:
+async def test_a_newer_database_is_untouched_byte_for_byte(
+    open_engine: OpenEngine, database: Path
+) -> None:
     newest = load_migrations("sqlite")
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         migrate(connection, newest)
         connection.execute(f"PRAGMA user_version = {len(newest) + 1}")
     before = content(database)
-    engine = await SqliteEngine.open(database)
+    engine = await open_engine(database)
     with pytest.raises(StartupError, match="newer than this program"):
         await engine.migrate()
     await engine.close()
@@ -152,9 +154,9 @@ def diary(database: Path) -> Path:
     return database
 
 
-async def test_a_text_file_is_refused_and_untouched(diary: Path) -> None:
+async def test_a_text_file_is_refused_and_untouched(open_engine: OpenEngine, diary: Path) -> None:
     before = content(diary)
-    engine = await SqliteEngine.open(diary)
+    engine = await open_engine(diary)
     with pytest.raises(StartupError):
         await engine.migrate()
     await engine.close()

@@ -1,6 +1,7 @@
 """One named event is one JSON line, whatever is in its fields."""
 
 import asyncio
+import errno
 import json
 from io import BytesIO
 
@@ -86,3 +87,31 @@ async def test_what_waits_can_be_written_before_the_end(
     assert json.loads(stream.getvalue())["event"] == "service-failed"
     await asyncio.sleep(0)
     assert stream.getvalue().count(b"\n") == 1
+
+
+class FillableStream(BytesIO):
+    is_full = False
+
+    def write(self, data: object) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data)  # type: ignore[arg-type]
+
+
+async def test_lines_that_cannot_be_written_are_counted_and_disturb_nobody(
+    clock: FakeClock,
+) -> None:
+    stream = FillableStream()
+    telemetry = Telemetry(clock, stream)
+    stream.is_full = True
+    for _ in range(2):
+        telemetry.observe("lost")
+        telemetry.observe("lost")
+        telemetry.flush()
+    stream.is_full = False
+    telemetry.observe("written")
+    telemetry.flush()
+    telemetry.flush()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["written", "log-lines-lost"]
+    assert lines[1]["lines"] == 4
