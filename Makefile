@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install run demo test test-system torture tools check lint format build lock clean
+.PHONY: help install run demo example test test-system torture tools check lint format build lock clean
 
 help: ## print the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -20,6 +20,9 @@ run: install ## serve on 127.0.0.1:8787
 
 demo: install ## kill a server, let a deadline pass, start it again: what must hold, holds
 	@$(BIN)/reservation-service demo
+
+example: install ## a checkout on 127.0.0.1:8788 beside the service; ARGS="--help" tells more
+	@$(BIN)/python -m examples.checkout $(ARGS)
 
 test: install ## the tests that need Python alone
 	$(BIN)/pytest -m "not system"

@@ -6,40 +6,79 @@ the state, so memory grows with the calls at work and not with the number of res
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
+from reservation_service.refusals import (
+    Refused,
+    why_not_confirmed,
+    why_not_extended,
+    why_not_held,
+    why_not_released,
+)
 from reservation_service.reservation import (
     AlarmInfo,
+    Confirm,
     Expire,
+    Extend,
     Hold,
+    HoldLimits,
     Message,
     Outcome,
+    Release,
     Reservation,
     Trigger,
-    hold_refusal,
 )
 from reservation_service.store import Store
 
+M = TypeVar("M", Extend, Confirm, Release)
+
 
 class ReservationActor:
-    """The reservation with one ID."""
+    """The reservation with one ID. What it refuses, it refuses by raising Refused.
 
-    __slots__ = ("_id", "_store", "_turns")
+    `holder` is the digest of whoever asks; a `generation` other than the row's is refused.
+    """
 
-    def __init__(self, reservation_id: str, store: Store, turns: "_Turns") -> None:
+    __slots__ = ("_id", "_limits", "_store", "_turns")
+
+    def __init__(
+        self, reservation_id: str, store: Store, limits: HoldLimits, turns: "_Turns"
+    ) -> None:
         self._id = reservation_id
         self._store = store
+        self._limits = limits
         self._turns = turns
 
     async def status(self) -> Reservation:
         """The row as committed; reading is no turn and changes nothing."""
         return await self._store.read(self._id)
 
-    async def hold(self, ttl_ms: int) -> Reservation:
-        """Hold for `ttl_ms`, anew or again. Raises Refused when the reservation is confirmed."""
-        outcome = await self._take_turn(Hold(self._id, ttl_ms))
+    async def hold(self, ttl_ms: int, holder: bytes) -> Reservation:
+        """Hold for `ttl_ms`, anew or again; a named holder's own live hold is renewed."""
+        limits = self._limits
+        message = Hold(self._id, ttl_ms, limits.max_hold_ms, limits.max_per_holder, holder)
+        outcome = await self._take_turn(message)
         if not outcome.changed:
-            raise hold_refusal(outcome.reservation)
+            raise why_not_held(outcome)
         return outcome.reservation
+
+    async def extend(self, ttl_ms: int, holder: bytes, generation: int | None) -> Outcome:
+        """Move the deadline to `ttl_ms` from now; unchanged when it is later already."""
+        message = Extend(self._id, ttl_ms, self._limits.max_hold_ms, holder, generation)
+        return await self._ask(message, why_not_extended)
+
+    async def confirm(
+        self, holder: bytes, generation: int | None, *, if_still_free: bool
+    ) -> Outcome:
+        """Keep the thing for good; late too, if asked and while nobody has taken it."""
+        message = Confirm(self._id, holder, generation, if_still_free)
+        return await self._ask(message, why_not_confirmed)
+
+    async def release(self, holder: bytes, generation: int | None, *, operator: bool) -> Outcome:
+        """Give the hold up; an operator may also give up what was confirmed."""
+        message = Release(self._id, holder, generation, operator)
+        return await self._ask(message, why_not_released)
 
     async def alarm(self, info: AlarmInfo) -> Outcome:
         """What the alarm clock calls, at least once per alarm; `info` tells which attempt it is."""
@@ -54,6 +93,12 @@ class ReservationActor:
         trigger = Trigger.ALARM if now is None else Trigger.REPLAY
         return await self._take_turn(Expire(self._id, trigger, now))
 
+    async def _ask(self, message: M, why_not: Callable[[M, Outcome], Refused | None]) -> Outcome:
+        outcome = await self._take_turn(message)
+        if not outcome.changed and (refused := why_not(message, outcome)):
+            raise refused
+        return outcome
+
     async def _take_turn(self, message: Message) -> Outcome:
         if (turn := self._turns.enter(self._id)) is not None:
             await self._turns.wait(self._id, turn)
@@ -66,13 +111,14 @@ class ReservationActor:
 class ReservationNamespace:
     """All actors of one store, by name."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limits: HoldLimits) -> None:
         self._store = store
+        self._limits = limits
         self._turns = _Turns()
 
     def get_by_name(self, reservation_id: str) -> ReservationActor:
         """The actor of this ID; a name always exists, its hold may not."""
-        return ReservationActor(reservation_id, self._store, self._turns)
+        return ReservationActor(reservation_id, self._store, self._limits, self._turns)
 
 
 class _Turns:

@@ -105,6 +105,21 @@ class ServerSettings(Section):
     connections_max: int = _number(2_000, 1, 100_000)
 
 
+def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in origins:
+        if not re.fullmatch(r"https?://[a-z0-9.:\[\]-]+", origin):
+            raise ValueError("not an origin")
+    return origins
+
+
+class CorsSettings(Section):
+    """Which other sites' pages may call."""
+
+    origins: Annotated[tuple[str, ...], AfterValidator(_origins)] = Field(
+        default=(), strict=False, description='a list of origins such as "https://shop.example"'
+    )
+
+
 class StorageSettings(Section):
     """The database file; a relative path starts at the working directory."""
 
@@ -118,7 +133,11 @@ class ReservationsSettings(Section):
 
     ttl_seconds_min: int = _number(5, 1, _YEAR_SECONDS)
     ttl_seconds_max: int = _number(3_600, 1, _YEAR_SECONDS)
+    max_hold_seconds: int = _number(7_200, 1, _YEAR_SECONDS)
+    require_holder: bool = _switch(False)
+    max_holds_per_holder: int = _number(20, 0, 100_000)
     replay_alarm: bool = _switch(True)
+    retention_days: int = _number(30, 1, 3_650)
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -126,7 +145,18 @@ class ReservationsSettings(Section):
             raise ValueError(
                 "reservations.ttl_seconds_min must not be greater than reservations.ttl_seconds_max"
             )
+        if self.ttl_seconds_max > self.max_hold_seconds:
+            raise ValueError(
+                "reservations.ttl_seconds_max must not be greater than "
+                "reservations.max_hold_seconds"
+            )
         return self
+
+
+class EventsSettings(Section):
+    """How long the log is kept."""
+
+    retention_days: int = _number(30, 1, 3_650)
 
 
 class AlarmsSettings(Section):
@@ -169,8 +199,10 @@ class Settings(BaseSettings):
 
     service: ServiceSettings = ServiceSettings()
     server: ServerSettings = ServerSettings()
+    cors: CorsSettings = CorsSettings()
     storage: StorageSettings = StorageSettings()
     reservations: ReservationsSettings = ReservationsSettings()
+    events: EventsSettings = EventsSettings()
     alarms: AlarmsSettings = AlarmsSettings()
     writer: WriterSettings = WriterSettings()
     log: LogSettings = LogSettings()
@@ -223,7 +255,7 @@ class _Sources:
                 yield _misnamed(name)
 
     def sentence(self, error: ErrorDetails) -> str:
-        key = ".".join(map(str, error["loc"]))
+        key = ".".join(map(str, error["loc"][:2]))  # below a key there are a list's places
         if error["type"] == "value_error" and key not in KEYS:
             return str(error["ctx"]["error"])
         return f"{self._origin(key)}: {_complaint(key, error)}"
@@ -289,6 +321,8 @@ def _decoded(text: str, kind: object) -> object:
     """The text of a variable as the file would spell it; left as it is where it does not fit."""
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
+    if kind == tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
     if kind is int and re.fullmatch(r"-?[0-9]{1,18}", text):
         return int(text)
     return text

@@ -1,13 +1,15 @@
 """What a reservation is: its record, its states, the messages it understands, their outcomes.
 
-No await, no I/O and no clock here. Times are epoch milliseconds of service time.
+No await, no I/O and no clock here. Times are epoch milliseconds of service time. Why a refused
+message was refused is in `refusals`.
 """
 
 from enum import StrEnum
 
 from msgspec import Struct
 
-from reservation_service.errors import ServiceError
+ANONYMOUS = b""
+"""The holder that everybody is who does not name one; a named one is a SHA-256 of 32 bytes."""
 
 
 class Status(StrEnum):
@@ -49,17 +51,31 @@ class Reservation(Struct, frozen=True, array_like=True, gc=False):
         """How many attempts at the planned alarm came before the last one."""
         return max(0, self.alarm_attempts - 1)
 
+    def is_live(self, now: int) -> bool:
+        """Held and before its deadline; at the deadline it is over, whatever its alarm did."""
+        return self.status is Status.HELD and now < (self.expires_at or 0)
+
     def is_alarm_stuck(self, stuck_after: int) -> bool:
         """True when the planned alarm has failed `stuck_after` times or more."""
         failures = self.alarm_attempts - self.alarm_running
         return self.alarm_at is not None and failures >= stuck_after
 
 
+class HoldLimits(Struct, frozen=True):
+    """How long one hold may last in all, and how many a named holder may have (0: any number)."""
+
+    max_hold_ms: int
+    max_per_holder: int
+
+
 class Hold(Struct, frozen=True):
-    """Hold the thing for `ttl_ms` from the transaction's own time."""
+    """Hold the thing for `ttl_ms` from the transaction's own time, or renew one's own hold."""
 
     id: str
     ttl_ms: int
+    max_hold_ms: int
+    max_per_holder: int = 0
+    holder: bytes = ANONYMOUS
     trigger: Trigger = Trigger.REQUEST
 
 
@@ -71,14 +87,49 @@ class Expire(Struct, frozen=True):
     now: int | None = None
 
 
-Message = Hold | Expire
+class Extend(Struct, frozen=True):
+    """Move the deadline to `ttl_ms` from now, never back, at most `max_hold_ms` after the start."""
+
+    id: str
+    ttl_ms: int
+    max_hold_ms: int
+    holder: bytes = ANONYMOUS
+    generation: int | None = None
+
+
+class Confirm(Struct, frozen=True):
+    """Keep the thing for good; with `if_still_free` also late, while nobody has taken it."""
+
+    id: str
+    holder: bytes = ANONYMOUS
+    generation: int | None = None
+    if_still_free: bool = False
+
+
+class Release(Struct, frozen=True):
+    """Give the hold up; an operator may also give up what was confirmed."""
+
+    id: str
+    holder: bytes = ANONYMOUS
+    generation: int | None = None
+    operator: bool = False
+
+
+Message = Hold | Expire | Extend | Confirm | Release
 
 
 class Outcome(Struct, frozen=True, array_like=True, gc=False):
-    """What one message did: whether it changed the row, and the row as committed."""
+    """What one message did: whether it changed the row, and the row as committed.
+
+    `is_own` tells whether the message came from the row's holder, `now` is the transaction's
+    time. `limited_until` is set when the holder has too many holds: when the first of them ends.
+    """
 
     changed: bool
+    is_own: bool
+    now: int
     reservation: Reservation
+    limited_until: int | None = None
 
 
 class AlarmInfo(Struct, frozen=True):
@@ -90,23 +141,3 @@ class AlarmInfo(Struct, frozen=True):
     @property
     def is_retry(self) -> bool:
         return self.retry_count > 0
-
-
-class Refused(ServiceError):
-    """The message met a row in a state that does not allow it; `reservation` is that row."""
-
-    def __init__(self, sentence: str, reservation: Reservation) -> None:
-        super().__init__(sentence)
-        self.reservation = reservation
-
-
-class AlreadyConfirmed(Refused):
-    """A hold was asked for, and the thing is taken for good."""
-
-    code = "already-confirmed"
-
-
-def hold_refusal(reservation: Reservation) -> Refused:
-    """Why a Hold that changed nothing was refused, from the row that refused it."""
-    assert reservation.status is Status.CONFIRMED, reservation
-    return AlreadyConfirmed("This reservation is confirmed; choose another.", reservation)

@@ -24,19 +24,27 @@ from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
 from reservation_service.clock import BootClock, Clock, watch_divergence
 from reservation_service.config import Settings
 from reservation_service.errors import ServiceError, StartupError
+from reservation_service.housekeeping import MS_PER_DAY, Housekeeping
+from reservation_service.reservation import HoldLimits
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.storage.sqlite_engine import Recovery, Reloaded, SqliteEngine
+from reservation_service.store import Store
 from reservation_service.telemetry import Telemetry
 from reservation_service.waker import SchedulerWaker
 from reservation_service.web.api import Api, ApiLimits
 from reservation_service.web.application import Surroundings, tombstone_routes
 from reservation_service.web.connections import Connections
+from reservation_service.web.cors import allow_origins
+from reservation_service.web.lists import Lists
 from reservation_service.web.server import BACKLOG, HttpServer
 
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
 
+
+PURGE_MINUTE = 17
+"""Once an hour, away from the full hour when everybody else's jobs run."""
 
 FILES_BESIDE_CONNECTIONS = 64
 """Databases, pipes, listeners and what libraries open."""
@@ -163,14 +171,16 @@ class Service:
         store = GroupedStore(
             engine.write,
             engine.read,
+            engine.find,
             batch_max=settings.writer.batch_max,
             queue_max=settings.writer.queue_max,
         )
-        namespace = ReservationNamespace(store)
+        scheduler = self._start_scheduler()
+        namespace = ReservationNamespace(store, _hold_limits(settings))
         alarm_clock = AlarmClock(
             store,
             namespace,
-            self._waker or self._start_waker(),
+            self._waker or SchedulerWaker(scheduler, self._clock),
             self._clock,
             policy=RetryPolicy(
                 settings.alarms.retry_first_ms, settings.alarms.retry_cap_ms, self._jitter
@@ -188,14 +198,16 @@ class Service:
         )
         self._run(alarm_clock.run())
         self._run(self._check_integrity(engine))
-        return Api(namespace, _api_limits(settings)).routes()
+        housekeeping = _housekeeping(settings, store, self._clock, self._observe)
+        scheduler.add_job(housekeeping.purge, "cron", minute=PURGE_MINUTE, misfire_grace_time=None)
+        limits = _api_limits(settings)
+        return [*Api(namespace, limits).routes(), *Lists(namespace, store, limits).routes()]
 
-    def _start_waker(self) -> Waker:
+    def _start_scheduler(self) -> AsyncIOScheduler:
         scheduler = AsyncIOScheduler(timezone=UTC)
-        waker = SchedulerWaker(scheduler, self._clock)
         scheduler.start()
         self._opened.callback(scheduler.shutdown, wait=False)
-        return waker
+        return scheduler
 
     def _run(
         self, work: Coroutine[Any, Any, None], until: Callable[[], None] | None = None
@@ -214,8 +226,15 @@ class Service:
     async def _listen(self, routes: list[web.RouteDef]) -> None:
         server = self._settings.server
         connections = Connections(server.connections_max)
-        surroundings = Surroundings(self._clock, self._observe, connections, server.requests_max)
+        surroundings = Surroundings(
+            self._clock,
+            self._observe,
+            connections,
+            requests_max=server.requests_max,
+            stuck_after=self._settings.alarms.stuck_after,
+        )
         app = surroundings.build_app(routes, server.body_bytes_max)
+        allow_origins(app, self._settings.cors.origins)
         http = HttpServer(app, connections, self._observe, access_log=self._settings.log.access)
         try:
             await http.start(server.host, server.port)
@@ -288,6 +307,24 @@ def _alarm_limits(settings: Settings) -> AlarmLimits:
     )
 
 
+def _housekeeping(settings: Settings, store: Store, clock: Clock, observe: Observe) -> Housekeeping:
+    return Housekeeping(
+        store,
+        clock,
+        observe,
+        reservations_kept_ms=settings.reservations.retention_days * MS_PER_DAY,
+        events_kept_ms=settings.events.retention_days * MS_PER_DAY,
+    )
+
+
+def _hold_limits(settings: Settings) -> HoldLimits:
+    reservations = settings.reservations
+    return HoldLimits(
+        max_hold_ms=reservations.max_hold_seconds * 1000,
+        max_per_holder=reservations.max_holds_per_holder,
+    )
+
+
 def _api_limits(settings: Settings) -> ApiLimits:
     reservations = settings.reservations
     return ApiLimits(
@@ -296,4 +333,5 @@ def _api_limits(settings: Settings) -> ApiLimits:
         ttl_seconds_max=reservations.ttl_seconds_max,
         stuck_after=settings.alarms.stuck_after,
         replay_alarm=reservations.replay_alarm,
+        require_holder=reservations.require_holder,
     )

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from reservation_service.reservation import AlarmInfo, Message, Outcome, Reservation
+from reservation_service.reservation import AlarmInfo, Message, Outcome, Reservation, Status
 
 
 class Claimed(Struct, frozen=True, gc=False):
@@ -59,8 +59,52 @@ class Claim(Struct, frozen=True):
     id: None = None  # nobody's message
 
 
-StoreMessage = Message | Retry | Claim
-Result = Outcome | list[Claimed]
+class Place(Struct, frozen=True):
+    """A place in the list, which is in the order of deadline and ID."""
+
+    expires_at: int
+    reservation_id: str
+
+
+class Query(Struct, frozen=True):
+    """Which reservations to list: at most `limit`, those after `after`, None for the first."""
+
+    limit: int
+    status: Status | None = None
+    id_prefix: str = ""
+    after: Place | None = None
+
+
+class Page(Struct, frozen=True):
+    """Some of the reservations that match; `next` is None on the last page only."""
+
+    items: list[Reservation]
+    next: Place | None
+
+
+class Purge(Struct, frozen=True):
+    """Remove some of the events, and then of the ended reservations, that are older than given.
+
+    `after` is how far the reservations have been looked through, None at the first.
+    """
+
+    limit: int
+    events_before: int
+    reservations_before: int
+    after: Place | None = None
+    id: None = None  # nobody's message
+
+
+class Purged(Struct, frozen=True):
+    """How many were removed, and how to go on; `next` is None when all was looked at."""
+
+    events: int
+    reservations: int
+    next: Purge | None
+
+
+StoreMessage = Message | Retry | Claim | Purge
+Result = Outcome | list[Claimed] | Purged
 
 
 class Store(Protocol):
@@ -78,11 +122,17 @@ class Store(Protocol):
     async def read(self, reservation_id: str) -> Reservation:
         """The committed row, or a `missing` one. Never changes anything."""
 
+    async def find(self, query: Query) -> Page:
+        """A page of the list. It looks at a bounded number of rows, so it may be short or empty."""
+
     async def claim(self, claim: Claim) -> list[Claimed]:
         """Due alarms, the longest due first, each attempt counted and leased.
 
         Fewer than the claim's limit means that nothing else is due.
         """
+
+    async def purge(self, purge: Purge) -> Purged:
+        """One small step of removing what is old; rows with an event left in the log stay."""
 
     async def settle(self, retry: Retry) -> Reservation:
         """Plan the next attempt, if the claim still stands; the row as it is afterwards."""

@@ -50,8 +50,18 @@ def test_the_defaults_are_these() -> None:
             "requests_max": 1000,
             "connections_max": 2000,
         },
+        "cors": {"origins": []},
         "storage": {"database": "reservations.db"},
-        "reservations": {"ttl_seconds_min": 5, "ttl_seconds_max": 3600, "replay_alarm": True},
+        "reservations": {
+            "ttl_seconds_min": 5,
+            "ttl_seconds_max": 3600,
+            "max_hold_seconds": 7200,
+            "require_holder": False,
+            "max_holds_per_holder": 20,
+            "replay_alarm": True,
+            "retention_days": 30,
+        },
+        "events": {"retention_days": 30},
         "alarms": {
             "lease_ms": 10000,
             "attempt_timeout_ms": 5000,
@@ -104,7 +114,24 @@ def test_a_variable_may_hold_every_kind_of_value() -> None:
 def test_every_key_has_a_variable(key: str) -> None:
     section, _, name = key.partition(".")
     default = getattr(getattr(Settings(), section), name)
-    assert load(environ={config.variable(key): str(default)}) == Settings()
+    text = ",".join(default) if isinstance(default, tuple) else str(default)
+    assert load(environ={config.variable(key): text}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "origins"),
+    [
+        ("", ()),
+        ("https://shop.example", ("https://shop.example",)),
+        (
+            " https://shop.example , http://localhost:8000,",
+            ("https://shop.example", "http://localhost:8000"),
+        ),
+    ],
+)
+def test_a_variable_may_hold_a_list(text: str, origins: tuple[str, ...]) -> None:
+    settings = load(environ={"RESERVATION_SERVICE__CORS__ORIGINS": text})
+    assert settings.cors.origins == origins
 
 
 # The file
@@ -268,8 +295,19 @@ def test_the_host_may_be_a_name_or_an_address_of_either_family(host: str) -> Non
 
 
 @pytest.mark.parametrize(
+    "origin", ["", "*", "null", "shop.example", "https://shop.example/", "https://Shop.example"]
+)
+def test_an_origin_is_a_scheme_a_host_and_perhaps_a_port(origin: str) -> None:
+    (problem,) = problems(overrides={"cors": {"origins": ["http://localhost:8000", origin]}})
+    assert problem == (
+        'command line: cors.origins must be a list of origins such as "https://shop.example"'
+    )
+
+
+@pytest.mark.parametrize(
     ("text", "named"),
     [
+        ("[reservations]\nmax_hold_seconds = 3599", ["ttl_seconds_max", "max_hold_seconds"]),
         ("[reservations]\nttl_seconds_min = 4000", ["ttl_seconds_min", "ttl_seconds_max"]),
         ("[alarms]\nattempt_timeout_ms = 10000", ["attempt_timeout_ms", "lease_ms"]),
         ("[alarms]\nretry_first_ms = 60001", ["retry_first_ms", "retry_cap_ms"]),
@@ -281,7 +319,7 @@ def test_values_that_contradict_each_other_are_refused(text: str, named: list[st
 
 
 def test_equal_limits_are_allowed() -> None:
-    reservations = {"ttl_seconds_min": 60, "ttl_seconds_max": 60}
+    reservations = {"ttl_seconds_min": 60, "ttl_seconds_max": 60, "max_hold_seconds": 60}
     alarms = {"retry_first_ms": 5, "retry_cap_ms": 5}
     load(overrides={"reservations": reservations, "alarms": alarms})
 
@@ -314,9 +352,9 @@ def test_the_shipped_file_shows_exactly_the_defaults() -> None:
 
 
 def test_the_shipped_file_documents_every_key() -> None:
-    paragraphs = shipped().split("\n\n")
     for key in config.KEYS:
-        name = key.partition(".")[2]
+        section, _, name = key.partition(".")
+        paragraphs = shipped().partition(f"\n[{section}]\n")[2].split("\n[")[0].split("\n\n")
         (paragraph,) = (p for p in paragraphs if re.search(rf"^{name} = ", p, re.MULTILINE))
         prose = paragraph[: paragraph.index("\n" + name)]
         assert len(re.findall(r"^# \w.*", prose, re.MULTILINE)) >= 1, key
@@ -325,5 +363,6 @@ def test_the_shipped_file_documents_every_key() -> None:
 
 def _units(name: str) -> list[str]:
     """The words that the prose above a key must have, from the unit in the key's name."""
-    words = {"_ms": "milliseconds", "seconds": "seconds", "bytes": "bytes", "_max": "1"}
+    words = {"_ms": "milliseconds", "seconds": "seconds", "bytes": "bytes", "days": "days"}
+    words |= {"_max": "1"}
     return [word for part, word in words.items() if part in name]

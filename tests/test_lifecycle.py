@@ -1,21 +1,44 @@
 """docs/lifecycle.md, run line by line: what it says of a state, the SQLite engine does."""
 
+import ast
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from reservation_service.reservation import Expire, Hold, Trigger
+from reservation_service.errors import ServiceError
+from reservation_service.refusals import (
+    Refused,
+    why_not_confirmed,
+    why_not_extended,
+    why_not_held,
+    why_not_released,
+)
+from reservation_service.reservation import (
+    ANONYMOUS,
+    Confirm,
+    Expire,
+    Extend,
+    Hold,
+    Message,
+    Outcome,
+    Release,
+    Trigger,
+)
 from reservation_service.storage.sqlite_engine import Recovery, SqliteEngine
-from reservation_service.store import Claim, Retry, StoreMessage
+from reservation_service.store import Claim, Result, Retry, StoreMessage
+from reservation_service.web.problems import STATUS_BY_CODE
 from tests.support.clock import FakeClock
 
-LIFECYCLE = (Path(__file__).parents[1] / "docs" / "lifecycle.md").read_text()
+ROOT = Path(__file__).parents[1]
+WEB = ROOT / "reservation_service" / "web"
+LIFECYCLE = (ROOT / "docs" / "lifecycle.md").read_text()
 ID = "the-one"
-TTL_MS, LEASE_MS, DELAY_MS = 60_000, 10_000, 2_000
+HOLDER, STRANGER = b"h" * 32, b"s" * 32
+TTL_MS, MAX_HOLD_MS, LEASE_MS, DELAY_MS = 60_000, 7_200_000, 10_000, 2_000
 T = TypeVar("T")
 
 
@@ -74,20 +97,25 @@ class Bench:
         assert self._engine is not None
         await self._engine.close()
 
-    async def write(self, message: StoreMessage) -> None:
-        assert self._engine is not None
-        await self._engine.write([message])
+    async def write(self, message: Message) -> Outcome:
+        (outcome,) = await self._write(message)
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+    async def settle(self, retry: Retry) -> None:
+        await self._write(retry)
 
     async def hold(self) -> None:
-        await self.write(Hold(ID, TTL_MS))
+        await self.write(Hold(ID, TTL_MS, MAX_HOLD_MS))
 
     async def claim(self) -> None:
-        await self.write(Claim(1, LEASE_MS, []))
+        await self._write(Claim(1, LEASE_MS, []))
 
     async def row(self) -> Row:
         rows = await self._run(
             "SELECT status, generation, expiration_count, expires_at,"
             " alarm_at, alarm_dispatch_at, alarm_attempts, alarm_claim FROM reservation"
+            f" WHERE id = '{ID}'"
         )
         return Row(*rows[0]) if rows else Row()
 
@@ -101,6 +129,11 @@ class Bench:
     async def pass_to(self, at_ms: int | None) -> None:
         assert at_ms is not None
         self.clock.advance(max(0, at_ms - self.clock.now()))
+
+    async def _write(self, message: StoreMessage) -> list[Result]:
+        assert self._engine is not None
+        results, _ = await self._engine.write([message])
+        return results
 
     async def _run(self, sql: str) -> list[tuple[Any, ...]]:
         assert self._engine is not None
@@ -119,34 +152,67 @@ async def bench(database: Path, clock: FakeClock) -> AsyncIterator[Bench]:
     await bench.stop()
 
 
-NO_SLOT = "alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL"
-
-
 async def bring_into(state: str, bench: Bench) -> None:
     """The state of the first column; where a slot is set, an attempt runs on it."""
     if state == "missing":
         return
-    await bench.hold()
+    holder = ANONYMOUS if state == "held, anonymous" else HOLDER
+    await bench.write(Hold(ID, TTL_MS, MAX_HOLD_MS, holder=holder))
+    bench.clock.advance(1)
     await bench.change("alarm_attempts = 1, alarm_claim = 1")
     if state == "held, over":
         await bench.pass_to((await bench.row()).expires_at)
     elif state == "expired":
         await bench.write(Expire(ID, Trigger.REPLAY, (await bench.row()).expires_at))
     elif state == "confirmed":
-        await bench.change("status = 'confirmed', confirmed_at = 1")
+        await bench.write(Confirm(ID, HOLDER))
     elif state == "released":
-        await bench.change(f"status = 'released', released_at = 1, {NO_SLOT}")
+        await bench.write(Release(ID, HOLDER))
 
 
-async def message_of(text: str, bench: Bench) -> StoreMessage:
+async def message_of(text: str, bench: Bench) -> Message:
     deadline = (await bench.row()).expires_at or bench.clock.now()
-    messages: dict[str, StoreMessage] = {
-        "Hold": Hold(ID, TTL_MS),
+    what, is_free, _ = text.partition(", if still free")
+    what, is_strange, _ = what.partition(" by a stranger")
+    holder, if_still_free = STRANGER if is_strange else HOLDER, bool(is_free)
+    if what == "Hold, one too many":
+        await bench.write(Hold("another", TTL_MS, MAX_HOLD_MS, 1, HOLDER))
+    messages: dict[str, Message] = {
+        "Hold": Hold(ID, TTL_MS, MAX_HOLD_MS, 1, holder),
+        "Hold, one too many": Hold(ID, TTL_MS, MAX_HOLD_MS, 1, holder),
+        "Hold, at the limit": Hold(ID, TTL_MS, TTL_MS, 1, holder),
+        "Hold by anybody anonymous": Hold(ID, TTL_MS, MAX_HOLD_MS, 1, ANONYMOUS),
+        "Extend": Extend(ID, TTL_MS, MAX_HOLD_MS, holder),
+        "Extend, to no later": Extend(ID, TTL_MS - 1, MAX_HOLD_MS, holder),
+        "Extend, at the limit": Extend(ID, TTL_MS, TTL_MS, holder),
+        "Extend of another generation": Extend(ID, TTL_MS, MAX_HOLD_MS, holder, 2),
+        "Confirm": Confirm(ID, holder, None, if_still_free),
+        "Confirm of another generation": Confirm(ID, holder, 2),
+        "Release": Release(ID, holder),
+        "Release by the operator": Release(ID, STRANGER, None, operator=True),
+        "Release of another generation": Release(ID, holder, 2),
         "Expire by alarm": Expire(ID, Trigger.ALARM),
         "Expire by replay, earlier than the deadline": Expire(ID, Trigger.REPLAY, deadline - 1),
         "Expire by replay, at the deadline": Expire(ID, Trigger.REPLAY, deadline),
     }
-    return messages[text]
+    return messages[what]
+
+
+def answer(message: Message, outcome: Outcome) -> str:
+    """What the caller is told, as in the last column."""
+    if outcome.changed:
+        return "done"
+    refused: Refused | None = None
+    match message:
+        case Hold():
+            refused = why_not_held(outcome)
+        case Extend():
+            refused = why_not_extended(message, outcome)
+        case Confirm():
+            refused = why_not_confirmed(message, outcome)
+        case Release():
+            refused = why_not_released(message, outcome)
+    return f"`{refused.code}`" if refused else "unchanged"
 
 
 def expected(cell: str, before: T, derive: Callable[[str], T]) -> T:
@@ -155,11 +221,12 @@ def expected(cell: str, before: T, derive: Callable[[str], T]) -> T:
 
 @pytest.mark.parametrize("line", table("from"), ids=lambda line: f"{line[0]} - {line[1]}")
 async def test_a_transition_is_what_the_lifecycle_says(line: list[str], bench: Bench) -> None:
-    origin, message, target, slot, generation, count, events = line
+    origin, text, target, slot, generation, count, events, answered = line
     await bring_into(origin, bench)
+    message = await message_of(text, bench)
     before, recorded = await bench.row(), len(await bench.events())
 
-    await bench.write(await message_of(message, bench))
+    outcome = await bench.write(message)
 
     after, deadline = await bench.row(), bench.clock.now() + TTL_MS
     slots: dict[str, tuple[int | None, ...]] = {
@@ -176,17 +243,12 @@ async def test_a_transition_is_what_the_lifecycle_says(line: list[str], bench: B
     )
     assert after.expiries == expected(count, before.expiries, int)
     assert ", ".join((await bench.events())[recorded:]) == events.replace("none", "")
+    assert answer(message, outcome) == answered
 
 
 def test_the_diagram_shows_the_transitions_of_the_table() -> None:
-    drawn = {
-        (arrow.origin.replace("[*]", "missing"), arrow.target)
-        for arrow in diagram(1)
-        if arrow.label != "later"
-    }
-    changed = {
-        (line[0].removesuffix(", over"), line[2]) for line in table("from") if line[-1] != "none"
-    }
+    drawn = {(arrow.origin.replace("[*]", "missing"), arrow.target) for arrow in diagram(1)}
+    changed = {(line[0].partition(",")[0], line[2]) for line in table("from") if line[-1] == "done"}
     assert drawn == changed
 
 
@@ -203,24 +265,28 @@ async def bring_the_slot_into(slot: str, bench: Bench) -> None:
 async def act(label: str, bench: Bench) -> None:
     """What the label of an arrow says."""
     row = await bench.row()
+    messages: dict[str, Message] = {
+        "Hold": Hold(ID, TTL_MS, MAX_HOLD_MS),
+        "Hold, anew": Hold(ID, TTL_MS, MAX_HOLD_MS),
+        "Extend": Extend(ID, 2 * TTL_MS, MAX_HOLD_MS),
+        "Confirm": Confirm(ID),
+        "Confirm, if still free": Confirm(ID, if_still_free=True),
+        "Release": Release(ID),
+        "Expire": Expire(ID, Trigger.ALARM),
+        "Expire by replay": Expire(ID, Trigger.REPLAY, row.expires_at),
+    }
     match label:
-        case "Hold" | "Hold, anew":
-            await bench.hold()
         case "claim" | "claim after the lease":
             await bench.pass_to(row.dispatch_at)
             await bench.claim()
-        case "Expire":
-            await bench.write(Expire(ID, Trigger.ALARM))
-        case "Expire by replay":
-            await bench.write(Expire(ID, Trigger.REPLAY, row.expires_at))
         case "retry":
             assert row.claim is not None
-            await bench.write(Retry(ID, row.claim, DELAY_MS, bench.clock.now(), record=True))
+            await bench.settle(Retry(ID, row.claim, DELAY_MS, bench.clock.now(), record=True))
         case "restart":
             await bench.stop()
             await bench.start()
         case _:
-            pytest.fail(f"nobody knows what {label!r} is")
+            await bench.write(messages[label])
 
 
 def slot_of(row: Row, now: int) -> list[str]:
@@ -247,3 +313,40 @@ async def test_a_slot_is_what_the_lifecycle_says(arrow: Arrow, bench: Bench) -> 
     await bring_the_slot_into(arrow.origin, bench)
     await act(arrow.label, bench)
     assert slot_of(await bench.row(), bench.clock.now()) == [arrow.target]
+
+
+def kinds(kind: type[ServiceError] = ServiceError) -> Iterator[type[ServiceError]]:
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from kinds(narrower)
+
+
+def literals() -> set[str]:
+    """Every string that stands in the code of the API."""
+    trees = (ast.parse(path.read_text()) for path in WEB.glob("*.py"))
+    constants = (
+        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)
+    )
+    return {node.value for node in constants if isinstance(node.value, str)}
+
+
+def sentences(code: str) -> set[str]:
+    """What an answer with this code may say, where that does not differ from case to case."""
+    return {kind.sentence for kind in kinds() if kind.code == code} or literals()
+
+
+def test_every_refusal_is_in_the_table_as_it_is_answered() -> None:
+    lines = {
+        code.strip("`"): (status, said, advice) for code, status, said, advice in table("code")
+    }
+    assert {code: status for code, (status, _, _) in lines.items()} == {
+        code: str(int(status)) for code, status in STATUS_BY_CODE.items()
+    }
+    for code, (_, said, advice) in lines.items():
+        assert said.startswith("*") or said in sentences(code), code
+        assert advice.endswith("."), code
+
+
+def test_the_transitions_show_every_refusal_of_a_row() -> None:
+    shown = {line[-1].strip("`") for line in table("from")} - {"done", "unchanged"}
+    assert shown == {kind.code for kind in Refused.__subclasses__()}

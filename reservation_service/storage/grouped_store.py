@@ -7,7 +7,17 @@ from msgspec import Struct
 
 from reservation_service.reservation import Expire, Message, Outcome, Reservation, Trigger
 from reservation_service.storage.group_commit import GroupCommit
-from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
+from reservation_service.store import (
+    Claim,
+    Claimed,
+    Page,
+    Purge,
+    Purged,
+    Query,
+    Result,
+    Retry,
+    StoreMessage,
+)
 
 WriteBatch = Callable[[Sequence[StoreMessage]], Awaitable[tuple[Sequence[Result], int | None]]]
 """One transaction: the results in order, and the epoch ms of the next due alarm after COMMIT.
@@ -16,6 +26,9 @@ The latter leaves out the IDs that a claim of the batch left out.
 """
 
 ReadBatch = Callable[[Sequence[str]], Awaitable[Sequence[Reservation]]]
+
+
+FindPage = Callable[[Query], Awaitable[Page]]
 
 
 class _Read(Struct, frozen=True):
@@ -30,12 +43,14 @@ class GroupedStore:
         self,
         write: WriteBatch,
         read: ReadBatch,
+        find: FindPage,
         *,
         batch_max: int,
         queue_max: int,
     ) -> None:
         self._write_batch = write
         self._read_batch = read
+        self._find_page = find
         self._listeners: list[Callable[[int | None], None]] = []
         self._writes: GroupCommit[StoreMessage, Result] = GroupCommit(
             self._write, batch_max=batch_max, queue_max=queue_max
@@ -72,9 +87,17 @@ class GroupedStore:
     async def read(self, reservation_id: str) -> Reservation:
         return await self._reads.submit(_Read(reservation_id), is_request=True)
 
+    async def find(self, query: Query) -> Page:
+        return await self._find_page(query)
+
     async def claim(self, claim: Claim) -> list[Claimed]:
         result = await self._writes.submit(claim, is_request=False)
         assert isinstance(result, list)
+        return result
+
+    async def purge(self, purge: Purge) -> Purged:
+        result = await self._writes.submit(purge, is_request=False)
+        assert isinstance(result, Purged)
         return result
 
     async def settle(self, retry: Retry) -> Reservation:

@@ -14,7 +14,7 @@ from typing import Self
 from reservation_service.clock import Clock
 from reservation_service.errors import DatabaseUnusable, StartupError
 from reservation_service.reservation import Reservation
-from reservation_service.storage import sqlite
+from reservation_service.storage import sqlite, sqlite_alarms, sqlite_reads
 from reservation_service.storage.connection import (
     Connection,
     make_durable,
@@ -24,7 +24,7 @@ from reservation_service.storage.connection import (
 )
 from reservation_service.storage.lock import DatabaseLock
 from reservation_service.storage.migrations import check_origin, load_migrations, migrate
-from reservation_service.store import Result, StoreMessage
+from reservation_service.store import Page, Query, Result, StoreMessage
 
 OVERDUE_COUNTED_MAX = 1000
 """Counting stops here, so that a start takes the same time whatever waited."""
@@ -99,7 +99,12 @@ class SqliteEngine:
     async def read(self, ids: Sequence[str]) -> list[Reservation]:
         """The committed rows of these IDs, in one hop."""
         assert self._reader is not None
-        return await self._reader.run(sqlite.read_rows, ids)
+        return await self._reader.run(sqlite_reads.read_rows, ids)
+
+    async def find(self, query: Query) -> Page:
+        """One page of a list, in one hop."""
+        assert self._reader is not None
+        return await self._reader.run(sqlite_reads.find_rows, query)
 
     async def destroy(self, clock: Clock) -> int:
         """Delete everything in one transaction and leave a tombstone; the reservations deleted."""
@@ -166,13 +171,15 @@ def _begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recover
     try:
         now = {"now": clock.now()}
         epoch, is_destroyed = connection.execute(sqlite.START_EPOCH).fetchone()
-        claims_voided = _value(connection, sqlite.COUNT_CLAIMED)
+        claims_voided = _value(connection, sqlite_alarms.COUNT_CLAIMED)
         connection.execute(
-            sqlite.RECOVER,
+            sqlite_alarms.RECOVER,
             now | {"first_ms": recovery.first_ms, "cap_ms": recovery.cap_ms, "seed": recovery.seed},
         )
-        overdue = _value(connection, sqlite.COUNT_OVERDUE, now | {"limit": OVERDUE_COUNTED_MAX})
-        next_due_at = _value(connection, sqlite.NEXT_DUE, now | {"running": "[]"})
+        overdue = _value(
+            connection, sqlite_alarms.COUNT_OVERDUE, now | {"limit": OVERDUE_COUNTED_MAX}
+        )
+        next_due_at = _value(connection, sqlite_alarms.NEXT_DUE, now | {"running": "[]"})
         connection.execute("COMMIT")
     except BaseException:
         sqlite.roll_back(connection)
@@ -185,6 +192,7 @@ def _destroy(connection: sqlite3.Connection, clock: Clock) -> int:
     try:
         deleted = connection.execute("DELETE FROM reservation").rowcount
         connection.execute("DELETE FROM event")
+        connection.execute("DELETE FROM confirm_rejection")
         connection.execute("UPDATE namespace SET destroyed_at = ?", [clock.now()])
         connection.execute("COMMIT")
     except BaseException:

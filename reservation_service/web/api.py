@@ -1,8 +1,9 @@
-"""The REST routes: parse, ask the actor, render.
+"""The calls of one reservation: parse, ask the actor, render.
 
 Order of the checks: path and method (the router), ID, then the body. GET changes nothing.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -10,13 +11,29 @@ import msgspec
 from aiohttp import web
 
 from reservation_service.actor import ReservationActor, ReservationNamespace
-from reservation_service.web.bodies import TIMESTAMP_MAX, IntegerField, read_integer
+from reservation_service.reservation import ANONYMOUS, Outcome
+from reservation_service.web.bodies import read_object
+from reservation_service.web.fields import (
+    TIMESTAMP_MAX,
+    Document,
+    FlagField,
+    HolderField,
+    IntegerField,
+    OptionalIntegerField,
+)
 from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render, render_outcome
 
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])")
 _RESERVATION = "/reservations/{id:[^/]+}"  # any text: a bad ID is told as one
 _MS_PER_SECOND = 1000
+
+_NOW = IntegerField("now", 1, TIMESTAMP_MAX, "now must be a positive integer timestamp.")
+_HOLDER = HolderField()
+_GENERATION = OptionalIntegerField(
+    "generation", 1, TIMESTAMP_MAX, "generation must be a positive integer."
+)
+_IF_STILL_FREE = FlagField("ifStillFree")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +45,11 @@ class ApiLimits:
     ttl_seconds_max: int
     stuck_after: int
     replay_alarm: bool
+    require_holder: bool
 
 
 class Api:
-    """The handlers of the lab's calls, over one namespace of actors."""
+    """The handlers of one reservation's calls, over one namespace of actors."""
 
     def __init__(self, namespace: ReservationNamespace, limits: ApiLimits) -> None:
         self._namespace = namespace
@@ -40,9 +58,6 @@ class Api:
         self._ttl = IntegerField(
             "ttlSeconds", least, most, f"ttlSeconds must be an integer from {least} through {most}."
         )
-        self._now = IntegerField(
-            "now", 1, TIMESTAMP_MAX, "now must be a positive integer timestamp."
-        )
 
     def routes(self) -> list[web.RouteDef]:
         """What to add to an application's router."""
@@ -50,42 +65,89 @@ class Api:
             web.get("/", self.describe),
             web.get(_RESERVATION, self.read),
             web.post(_RESERVATION, self.hold),
+            web.post(f"{_RESERVATION}/extend", self.extend),
+            web.post(f"{_RESERVATION}/confirm", self.confirm),
+            web.post(f"{_RESERVATION}/release", self.release),
         ]
         if self._limits.replay_alarm:
             routes.append(web.post(f"{_RESERVATION}/replay-alarm", self.replay_alarm))
         return routes
 
     async def describe(self, _request: web.Request) -> web.Response:
-        return _json(msgspec.json.encode({"service": self._limits.service_name}))
+        return json_response(msgspec.json.encode({"service": self._limits.service_name}))
 
     async def read(self, request: web.Request) -> web.Response:
         reservation = await self._actor(request).status()
-        return _json(render(reservation, self._limits.stuck_after))
+        return json_response(render(reservation, self._limits.stuck_after))
 
     async def hold(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
-        ttl_seconds = await read_integer(request, self._ttl)
-        reservation = await actor.hold(ttl_seconds * _MS_PER_SECOND)
-        response = _json(render(reservation, self._limits.stuck_after), status=201)
+        body = await read_object(request, ("ttlSeconds", "holder"))
+        ttl_ms = self._ttl.read(body) * _MS_PER_SECOND
+        holder = _digest(body)
+        if self._limits.require_holder and holder == ANONYMOUS:
+            raise BadRequest("invalid-field", "holder is required: a string that only you know.")
+        reservation = await actor.hold(ttl_ms, holder)
+        response = json_response(render(reservation, self._limits.stuck_after), status=201)
         response.headers["Location"] = f"/reservations/{reservation.reservation_id}"
         return response
+
+    async def extend(self, request: web.Request) -> web.Response:
+        actor = self._actor(request)
+        body = await read_object(request, ("ttlSeconds", "holder", "generation"))
+        ttl_ms = self._ttl.read(body) * _MS_PER_SECOND
+        return self._answer(await actor.extend(ttl_ms, _digest(body), _GENERATION.read(body)))
+
+    async def confirm(self, request: web.Request) -> web.Response:
+        actor = self._actor(request)
+        body = await read_object(
+            request, ("holder", "generation", "ifStillFree"), may_be_empty=True
+        )
+        holder, generation = _digest(body), _GENERATION.read(body)
+        if_still_free = _IF_STILL_FREE.read(body)
+        if if_still_free and holder == ANONYMOUS and generation is None:
+            raise BadRequest(
+                "invalid-field",
+                "ifStillFree without a holder needs the generation: anonymous clients share one.",
+            )
+        outcome = await actor.confirm(holder, generation, if_still_free=if_still_free)
+        return self._answer(outcome)
+
+    async def release(self, request: web.Request) -> web.Response:
+        actor = self._actor(request)
+        body = await read_object(request, ("holder", "generation"), may_be_empty=True)
+        outcome = await actor.release(_digest(body), _GENERATION.read(body), operator=False)
+        return self._answer(outcome)
 
     async def replay_alarm(self, request: web.Request) -> web.Response:
         """The test door: the method that the alarm calls, with an explicit time."""
         actor = self._actor(request)
-        now = await read_integer(request, self._now)
-        outcome = await actor.process_expiry(now)
-        return _json(render_outcome(outcome, self._limits.stuck_after))
+        now = _NOW.read(await read_object(request, ("now",)))
+        return self._answer(await actor.process_expiry(now))
 
     def _actor(self, request: web.Request) -> ReservationActor:
-        reservation_id = request.match_info["id"]
-        if not _ID.fullmatch(reservation_id):
-            raise BadRequest(
-                "invalid-id",
-                "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens.",
-            )
-        return self._namespace.get_by_name(reservation_id)
+        return self._namespace.get_by_name(checked_id(request.match_info["id"]))
+
+    def _answer(self, outcome: Outcome) -> web.Response:
+        return json_response(render_outcome(outcome, self._limits.stuck_after))
 
 
-def _json(body: bytes, status: int = 200) -> web.Response:
+def checked_id(text: str) -> str:
+    """A reservation ID. Raises BadRequest."""
+    if not _ID.fullmatch(text):
+        raise BadRequest(
+            "invalid-id",
+            "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens.",
+        )
+    return text
+
+
+def json_response(body: bytes, status: int = 200) -> web.Response:
+    """An answer whose body is JSON already."""
     return web.Response(body=body, status=status, content_type="application/json")
+
+
+def _digest(body: Document) -> bytes:
+    """The holder is a secret: beyond this point there is only its SHA-256."""
+    holder = _HOLDER.read(body)
+    return ANONYMOUS if holder is None else hashlib.sha256(holder.encode()).digest()

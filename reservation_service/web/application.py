@@ -24,12 +24,19 @@ class Surroundings:
     """The one middleware. `requests_max` is how many requests may be in flight."""
 
     def __init__(
-        self, clock: Clock, observe: Observe, connections: Connections, requests_max: int
+        self,
+        clock: Clock,
+        observe: Observe,
+        connections: Connections,
+        *,
+        requests_max: int,
+        stuck_after: int,
     ) -> None:
         self._clock = clock
         self._observe = observe
         self._connections = connections
         self._requests_max = requests_max
+        self._stuck_after = stuck_after
         self._in_flight = 0
 
     def build_app(self, routes: Sequence[web.RouteDef], body_bytes_max: int) -> web.Application:
@@ -44,7 +51,7 @@ class Surroundings:
         self._enter(request)
         try:
             if self._in_flight > self._requests_max:
-                response: web.StreamResponse = problem_of(Overloaded())
+                response: web.StreamResponse = problem_of(Overloaded(), self._stuck_after)
             else:
                 response = await handler(request)
         except ConnectionError:
@@ -83,9 +90,9 @@ class Surroundings:
         if isinstance(error, web.HTTPException):
             return problem_of_http(error)
         if isinstance(error, ServiceError) and not isinstance(error, MessageFailed):
-            return problem_of(error)
+            return problem_of(error, self._stuck_after)
         self._report(request, error.__cause__ or error)
-        return problem_of(ServiceError())
+        return problem_of(ServiceError(), self._stuck_after)
 
     def _report(self, request: web.Request, error: BaseException | None) -> None:
         self._observe("request-failed", path=request.path, error=repr(error))

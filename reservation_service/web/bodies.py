@@ -1,18 +1,18 @@
-"""JSON request bodies: read within bounds, then checked field by field.
+"""JSON request bodies, read within bounds.
 
-The order of the checks is part of the contract: content type, size, JSON, unknown fields, values.
-A number with a zero fraction (5.0, 5e0) is an integer in JSON and accepted as one.
+The order of the checks is part of the contract: content type, size, JSON, unknown fields; then
+`fields` checks the values.
 """
 
 import asyncio
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from reservation_service.web.fields import Document, refuse_unknown
 from reservation_service.web.problems import BadRequest
 
 BODY_SECONDS_MAX = 10.0
@@ -25,37 +25,18 @@ WAITING_FOR_CLIENT: web.AppKey[Callable[[web.Request], AbstractContextManager[No
 )
 """What stands around a wait for the rest of a body."""
 
-TIMESTAMP_MAX = 2**53 - 1
-"""The largest integer that every JSON reader keeps exact."""
 
+async def read_object(
+    request: web.Request, fields: Collection[str], *, may_be_empty: bool = False
+) -> Document:
+    """The body's JSON object with no field but `fields`. Raises BadRequest, or aiohttp's 413.
 
-@dataclass(frozen=True, slots=True)
-class IntegerField:
-    """A required integer from `least` through `most`; `sentence` says so to whoever errs."""
-
-    name: str
-    least: int
-    most: int
-    sentence: str
-
-    def read(self, document: dict[str, Any]) -> int:
-        """The field's value. Raises BadRequest when it is missing or anything else."""
-        value = document.get(self.name)
-        if type(value) is int and self.least <= value <= self.most:
-            return value
-        raise BadRequest("invalid-field", self.sentence)
-
-
-async def read_integer(request: web.Request, field: IntegerField) -> int:
-    """The value of a body's only field. Raises BadRequest, or aiohttp's 413."""
-    document = _parse(await _read(request))
-    _refuse_others(document, {field.name})
-    return field.read(document)
-
-
-def _refuse_others(document: dict[str, Any], names: Set[str]) -> None:
-    for name in document.keys() - names:
-        raise BadRequest("unknown-field", f"Unknown field {_shown(name)}.")
+    An empty body is the same as `{}` where it may be.
+    """
+    body = await _read(request)
+    document = {} if may_be_empty and not body else _parse(body)
+    refuse_unknown(document, fields)
+    return document
 
 
 async def _read(request: web.Request) -> bytes:
@@ -92,9 +73,3 @@ def _whole_or_float(text: str) -> int | float:
 
 
 _decode = msgspec.json.Decoder(float_hook=_whole_or_float).decode
-_NAME_SHOWN_MAX = 40
-
-
-def _shown(name: str) -> str:
-    shown = name if len(name) <= _NAME_SHOWN_MAX else f"{name[:_NAME_SHOWN_MAX]}…"
-    return msgspec.json.encode(shown).decode()

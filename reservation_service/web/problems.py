@@ -11,7 +11,8 @@ import msgspec
 from aiohttp import web
 
 from reservation_service.errors import ServiceError
-from reservation_service.reservation import Refused
+from reservation_service.refusals import Refused
+from reservation_service.web.views import view
 
 STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
     "invalid-id": HTTPStatus.BAD_REQUEST,
@@ -21,7 +22,16 @@ STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
     "not-found": HTTPStatus.NOT_FOUND,
     "method-not-allowed": HTTPStatus.METHOD_NOT_ALLOWED,
     "body-too-slow": HTTPStatus.REQUEST_TIMEOUT,
+    "not-your-hold": HTTPStatus.FORBIDDEN,
+    "already-held": HTTPStatus.CONFLICT,
     "already-confirmed": HTTPStatus.CONFLICT,
+    "generation-mismatch": HTTPStatus.CONFLICT,
+    "extension-limit": HTTPStatus.CONFLICT,
+    "taken": HTTPStatus.CONFLICT,
+    "no-hold": HTTPStatus.GONE,
+    "hold-expired": HTTPStatus.GONE,
+    "hold-released": HTTPStatus.GONE,
+    "too-many-holds": HTTPStatus.TOO_MANY_REQUESTS,
     "body-too-large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "unsupported-media-type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "expectation-failed": HTTPStatus.EXPECTATION_FAILED,
@@ -64,12 +74,15 @@ def problem(
     )
 
 
-def problem_of(error: ServiceError) -> web.Response:
-    """The answer to a caller whose message ended in this error."""
+def problem_of(error: ServiceError, stuck_after: int) -> web.Response:
+    """The answer to a caller whose message ended in this error; a related hold is in it."""
     headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
-    sentence = str(error) if isinstance(error, Refused) else error.sentence
-    members = {"outcome": "unknown"} if error.code == "outcome-unknown" else {}
-    return problem(error.code, sentence, headers=headers, **members)
+    members: dict[str, object] = {}
+    if isinstance(error, Refused):
+        members["reservation"] = view(error.reservation, stuck_after)
+    if error.code == "outcome-unknown":
+        members["outcome"] = "unknown"
+    return problem(error.code, error.sentence, headers=headers, **members)
 
 
 def problem_of_http(error: web.HTTPException) -> web.Response:

@@ -1,5 +1,7 @@
 """A reservation as the API shows it: camelCase, times as epoch milliseconds."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from reservation_service.reservation import Outcome, Reservation, Status
@@ -22,30 +24,50 @@ class ReservationView(msgspec.Struct, rename="camel", gc=False):
     alarm_stuck: bool
 
 
+class PageView(msgspec.Struct, rename="camel", gc=False):
+    """Some reservations, and where the next ones begin; no cursor is on the last page."""
+
+    items: list[ReservationView]
+    next_cursor: str | None
+
+
 _encode = msgspec.json.Encoder().encode
 
 
 def render(row: Reservation, stuck_after: int) -> bytes:
     """The JSON of one reservation; stuck means that its alarm failed `stuck_after` times."""
-    return _encode(
-        ReservationView(
-            row.reservation_id,
-            row.status,
-            row.created_at,
-            row.expires_at,
-            row.expired_at,
-            row.expiration_count,
-            row.alarm_at,
-            row.generation,
-            row.confirmed_at,
-            row.released_at,
-            row.alarm_retry_count,
-            row.is_alarm_stuck(stuck_after),
-        )
-    )
+    return _encode(view(row, stuck_after))
 
 
 def render_outcome(outcome: Outcome, stuck_after: int) -> bytes:
     """The JSON of a reservation with one field more: whether the call changed it."""
     changed = b',"changed":true}' if outcome.changed else b',"changed":false}'
     return render(outcome.reservation, stuck_after)[:-1] + changed
+
+
+def render_items(rows: Sequence[Reservation], stuck_after: int) -> bytes:
+    """The JSON of the reservations that were asked for by name."""
+    return _encode({"items": [view(row, stuck_after) for row in rows]})
+
+
+def render_page(rows: Sequence[Reservation], next_cursor: str | None, stuck_after: int) -> bytes:
+    """The JSON of one page of a list."""
+    return _encode(PageView([view(row, stuck_after) for row in rows], next_cursor))
+
+
+def view(row: Reservation, stuck_after: int) -> ReservationView:
+    """A reservation as the API shows it."""
+    return ReservationView(
+        row.reservation_id,
+        row.status,
+        row.created_at,
+        row.expires_at,
+        row.expired_at,
+        row.expiration_count,
+        row.alarm_at,
+        row.generation,
+        row.confirmed_at,
+        row.released_at,
+        row.alarm_retry_count,
+        row.is_alarm_stuck(stuck_after),
+    )

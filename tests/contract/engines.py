@@ -20,6 +20,7 @@ from reservation_service.store import Claim, Claimed, Result, Retry, Store, Stor
 from tests.support.waiting import bounded
 
 LEASE_MS = 10_000
+MAX_HOLD_MS = 7_200_000
 RECOVERY = Recovery(first_ms=2_000, cap_ms=60_000, seed=0)
 
 Row = dict[str, Any]
@@ -76,7 +77,9 @@ class OpenedSqlite:
         self.engine = engine
         self.reloaded = reloaded
         self.next_due: list[int | None] = []
-        self.store = GroupedStore(engine.write, engine.read, batch_max=1_000, queue_max=10_000)
+        self.store = GroupedStore(
+            engine.write, engine.read, engine.find, batch_max=1_000, queue_max=10_000
+        )
         self.store.on_commit(self.next_due.append)
         self._running = asyncio.create_task(self.store.run())
 
@@ -178,7 +181,7 @@ EXPIRED: Row = NOTHING_PLANNED | {
 
 
 async def hold(opened: Opened, reservation_id: str, ttl_ms: int = 5_000) -> Outcome:
-    return await opened.store.apply(Hold(reservation_id, ttl_ms))
+    return await opened.store.apply(Hold(reservation_id, ttl_ms, MAX_HOLD_MS))
 
 
 async def ring(opened: Opened, reservation_id: str) -> Outcome:

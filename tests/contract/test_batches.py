@@ -4,15 +4,17 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from reservation_service.errors import MessageFailed
-from reservation_service.reservation import Expire, Hold, Outcome, Trigger
-from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
+from reservation_service.reservation import Expire, Hold, Outcome, Release, Trigger
+from reservation_service.store import Claim, Claimed, Purged, Result, Retry, StoreMessage
 from tests.contract.conftest import NewEngine
 from tests.contract.engines import (
     CONFIRMED,
     LEASE_MS,
+    MAX_HOLD_MS,
     RELEASED,
     EngineUnderTest,
     EventRow,
@@ -26,6 +28,8 @@ from tests.contract.engines import (
 )
 from tests.support.clock import START, FakeClock
 from tests.support.waiting import bounded
+
+HOLDER = b"h" * 32
 
 
 class TickingClock(FakeClock):
@@ -41,10 +45,10 @@ async def test_results_come_in_the_order_of_the_messages(
 ) -> None:
     engine.plant(**planted("seat-3"))
     results = await opened.write(
-        Hold("seat-1", 5_000),
+        Hold("seat-1", 5_000, MAX_HOLD_MS),
         Expire("seat-9", Trigger.REPLAY, START),
         Expire("seat-3", Trigger.ALARM),
-        Hold("seat-2", 5_000),
+        Hold("seat-2", 5_000, MAX_HOLD_MS),
     )
     assert [
         (one.reservation.reservation_id, one.reservation.status, one.changed)
@@ -60,7 +64,7 @@ async def test_results_come_in_the_order_of_the_messages(
 
 async def test_a_batch_has_one_time(engine: EngineUnderTest) -> None:
     opened = await engine.open(TickingClock())
-    await opened.write(*(Hold(f"seat-{number}", 5_000) for number in range(50)))
+    await opened.write(*(Hold(f"seat-{number}", 5_000, MAX_HOLD_MS) for number in range(50)))
     assert len({row["created_at"] for row in engine.rows()}) == 1
     assert {event.at for event in engine.events()} == {row["created_at"] for row in engine.rows()}
 
@@ -93,9 +97,9 @@ async def test_one_failing_message_fails_alone(
 async def test_a_failed_batch_leaves_nothing(engine: EngineUnderTest, opened: Opened) -> None:
     engine.refuse_events_of("seat-2")
     with pytest.raises(MessageFailed):
-        await opened.write(Hold("seat-1", 5_000), Hold("seat-2", 5_000))
+        await opened.write(Hold("seat-1", 5_000, MAX_HOLD_MS), Hold("seat-2", 5_000, MAX_HOLD_MS))
     assert (engine.rows(), engine.events()) == ([], [])
-    await opened.write(Hold("seat-1", 5_000))
+    await opened.write(Hold("seat-1", 5_000, MAX_HOLD_MS))
     assert [event.type for event in engine.events()] == ["held"]
 
 
@@ -103,8 +107,23 @@ async def test_an_unchanged_row_of_a_busy_batch_is_told_as_unchanged(
     engine: EngineUnderTest, opened: Opened, clock: FakeClock
 ) -> None:
     engine.plant(**planted("seat-1", **CONFIRMED))
-    results = await opened.write(Hold("seat-1", 5_000), Hold("seat-2", 5_000))
+    results = await opened.write(
+        Hold("seat-1", 5_000, MAX_HOLD_MS), Hold("seat-2", 5_000, MAX_HOLD_MS)
+    )
     assert [one.changed for one in results if isinstance(one, Outcome)] == [False, True]
+
+
+async def test_a_limit_that_ends_in_the_same_batch_is_still_told_as_the_limit(
+    opened: Opened, clock: FakeClock
+) -> None:
+    await opened.write(Hold("seat-1", 5_000, MAX_HOLD_MS, 1, HOLDER))
+    refused, released = await opened.write(
+        Hold("seat-2", 5_000, MAX_HOLD_MS, 1, HOLDER), Release("seat-1", HOLDER)
+    )
+    assert isinstance(refused, Outcome)
+    assert isinstance(released, Outcome)
+    assert (refused.changed, refused.limited_until) == (False, clock.now())
+    assert released.changed
 
 
 async def test_readers_see_what_was_committed_and_nothing_else(
@@ -140,8 +159,16 @@ class Twin:
         if self._is_set_based:
             results = list(await self._opened.write(*messages))
         else:
-            results = [(await self._opened.write(message))[0] for message in messages]
+            singly = [(await self._opened.write(message))[0] for message in messages]
+            results = [await self._after_all(one) for one in singly]
         return [self._remember(one) for one in results]
+
+    async def _after_all(self, result: Result) -> Result:
+        """An outcome shows the row as committed, with what the rest of its batch did to it."""
+        if not isinstance(result, Outcome):
+            return result
+        row = await self._opened.store.read(result.reservation.reservation_id)
+        return msgspec.structs.replace(result, reservation=row)
 
     def _retry(self, name: str) -> Retry:
         """A settle of whatever claim of this name was seen last, standing or not."""
@@ -152,6 +179,7 @@ class Twin:
     def _remember(self, result: Result) -> tuple[object, ...]:
         if isinstance(result, Outcome):
             return result.changed, result.reservation
+        assert not isinstance(result, Purged)
         self._standing |= {one.id: one for one in result}
         return tuple(sorted((one.id, one.info.retry_count, one.claimed_at) for one in result))
 
@@ -164,12 +192,12 @@ class Twin:
 
 
 def some_batch(chance: random.Random, now: int) -> list[StoreMessage | str]:
-    """Messages of every kind, one for each name at most, as a batch has them; a claim is last."""
+    """Messages of the lab, one for each name at most, as a batch has them; a claim is last."""
     batch: list[StoreMessage | str] = []
     for name in chance.sample(NAMES, chance.randint(1, len(NAMES))):
         match chance.randrange(9):
             case 0 | 1:
-                batch.append(Hold(name, chance.choice([1_000, 5_000, 60_000])))
+                batch.append(Hold(name, chance.choice([1_000, 5_000, 60_000]), MAX_HOLD_MS))
             case 2:
                 batch.append(Expire(name, Trigger.ALARM))
             case 3:

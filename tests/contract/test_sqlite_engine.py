@@ -11,7 +11,7 @@ from reservation_service.errors import DatabaseUnusable, StartupError, StorageFu
 from reservation_service.reservation import Hold, Outcome
 from reservation_service.storage.sqlite_engine import SqliteEngine
 from tests.conftest import OpenEngine
-from tests.contract.engines import RECOVERY
+from tests.contract.engines import MAX_HOLD_MS, RECOVERY
 from tests.support.clock import FakeClock
 from tests.support.harness import threads_accounted_for
 
@@ -35,7 +35,7 @@ async def engine(start_engine: StartEngine) -> SqliteEngine:
 
 
 async def hold(engine: SqliteEngine, *names: str) -> list[bool]:
-    results, _ = await engine.write([Hold(name, 5_000) for name in names])
+    results, _ = await engine.write([Hold(name, 5_000, MAX_HOLD_MS) for name in names])
     return [result.changed for result in results if isinstance(result, Outcome)]
 
 

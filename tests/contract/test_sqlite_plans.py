@@ -8,20 +8,33 @@ from pathlib import Path
 
 import pytest
 
-from reservation_service.storage import sqlite
+from reservation_service.storage import (
+    sqlite,
+    sqlite_alarms,
+    sqlite_bookings,
+    sqlite_purge,
+    sqlite_reads,
+)
 from reservation_service.storage.migrations import load_migrations, migrate
 
 STATEMENTS = {
     name: sql
-    for name, sql in vars(sqlite).items()
+    for module in (sqlite, sqlite_alarms, sqlite_bookings, sqlite_purge, sqlite_reads)
+    for name, sql in vars(module).items()
+    if name.isupper() and name[0] != "_"
     if isinstance(sql, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", sql)
 }
 
 MAY_BE_SCANNED = re.compile(
-    r"SCAN (m|json_each|\(subquery-\d+\)|namespace"
+    # the messages of a batch, and what is derived from each of them
+    r"SCAN (m|n|s|c|x|json_each|\(subquery-\d+\)|namespace"
     # what a start has to look at is all that is in this index
     r"|reservation USING (COVERING )?INDEX reservation_attempted)( VIRTUAL TABLE .*)?"
 )
+
+
+ENDS_AT_ITS_LIMIT = {"DELETE_EVENTS": ["SCAN event"]}
+"""Statements that read a table from its head, in its own order, and stop after some rows."""
 
 
 class Anything(dict[str, int]):
@@ -48,12 +61,22 @@ def scans(lines: list[str]) -> list[str]:
 
 
 def test_the_statements_are_found() -> None:
-    assert {"EXPIRE", "HOLD", "RETRY", "CLAIM", "RECOVER", "NEXT_DUE"} <= STATEMENTS.keys()
+    assert {
+        "EXPIRE",
+        "HOLD",
+        "RENEW",
+        "EXTEND",
+        "CONFIRM",
+        "RELEASE",
+        "SORT_NAMED",
+    } <= STATEMENTS.keys()
+    assert {"RETRY", "CLAIM", "RECOVER", "NEXT_DUE", "FIND", "DELETE_ROWS"} <= STATEMENTS.keys()
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_no_statement_scans_a_table(connection: sqlite3.Connection, name: str) -> None:
-    assert scans(plan(connection, STATEMENTS[name])) == []
+    found = scans(plan(connection, STATEMENTS[name]))
+    assert found == ENDS_AT_ITS_LIMIT.get(name, [])
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -65,7 +88,8 @@ def test_no_plan_depends_on_statistics(connection: sqlite3.Connection, name: str
             [f"seat-{number}"],
         )
     connection.execute("ANALYZE")
-    assert scans(plan(connection, STATEMENTS[name])) == []
+    found = scans(plan(connection, STATEMENTS[name]))
+    assert found == ENDS_AT_ITS_LIMIT.get(name, [])
 
 
 @pytest.mark.parametrize("name", ["DUE", "NEXT_DUE", "COUNT_OVERDUE"])
@@ -87,7 +111,7 @@ def test_a_start_looks_at_nothing_but_attempted_alarms(
     "sql",
     [
         "SELECT * FROM reservation WHERE status = 'held'",
-        "UPDATE reservation AS r SET batch = 1 WHERE r.expires_at < 5",
+        "UPDATE reservation AS r SET batch = 1 WHERE r.created_at < 5",
         "SELECT count(*) FROM event",
         "SELECT id FROM reservation ORDER BY expires_at",
     ],

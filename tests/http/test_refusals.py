@@ -114,10 +114,12 @@ BAD_TIMES = [
 
 UNKNOWN_PATHS = [
     "/nowhere",
-    "/reservations",
     "/reservations/",
     "/reservations/seat-1/",
     "/reservations/seat-1/replay-alarm/",
+    "/reservations/seat-1/extend/",
+    "/reservations/seat-1/confirm/now",
+    "/reservation",
     "/reservations/seat-1/replay",
     "/reservations/seat-1/replay-alarm/now",
     "/reservations//seat-1",
@@ -192,7 +194,7 @@ async def test_a_missing_time_is_refused(service: ServiceHarness) -> None:
     assert_problem(await post(service, REPLAY, "{}"), 400, "invalid-field", NOW_SENTENCE)
 
 
-@pytest.mark.parametrize("name", ["holder", "ttlseconds", "now", "", "ttlSeconds "])
+@pytest.mark.parametrize("name", ["Holder", "generation", "ttlseconds", "now", "", "ttlSeconds "])
 async def test_an_unknown_field_is_refused_by_name(service: ServiceHarness, name: str) -> None:
     answer = await service.post(HOLD, {"ttlSeconds": 5, name: 1})
     assert_problem(answer, 400, "unknown-field")
@@ -304,6 +306,11 @@ async def test_an_unknown_path_is_not_found(
         ("GET", REPLAY, "POST"),
         ("HEAD", REPLAY, "POST"),
         ("PUT", REPLAY, "POST"),
+        ("POST", "/reservations", "GET, HEAD"),
+        ("DELETE", "/reservations", "GET, HEAD"),
+        ("GET", f"{HOLD}/extend", "POST"),
+        ("PUT", f"{HOLD}/confirm", "POST"),
+        ("DELETE", f"{HOLD}/release", "POST"),
     ],
 )
 async def test_another_method_is_refused_with_those_that_are_allowed(

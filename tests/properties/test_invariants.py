@@ -19,6 +19,10 @@ OVER = """
 INSERT INTO reservation VALUES ('over', 'expired', x'', 1, 1000, 6000, 6001, NULL, NULL, 1,
                                 NULL, NULL, 0, NULL, 9, 'alarm')
 """
+KEPT = """
+INSERT INTO reservation VALUES ('kept', 'confirmed', x'', 1, 1000, 6000, 6001, 6500, NULL, 1,
+                                NULL, NULL, 0, NULL, 9, 'request')
+"""
 EVENTS = """
 INSERT INTO event (reservation, generation, type, at, "trigger", data) VALUES
     ('live', 1, 'held', 500, 'request', NULL),
@@ -26,8 +30,15 @@ INSERT INTO event (reservation, generation, type, at, "trigger", data) VALUES
     ('live', 2, 'alarm-failed', 6000, 'alarm', '{"scheduledTime": 6000, "retryCount": 0}'),
     ('live', 2, 'alarm-failed', 7000, 'alarm', '{"scheduledTime": 6000, "retryCount": 1}'),
     ('over', 1, 'held', 1000, 'request', NULL),
-    ('over', 1, 'expired', 6001, 'alarm', NULL)
+    ('over', 1, 'expired', 6001, 'alarm', NULL),
+    ('kept', 1, 'held', 1000, 'request', NULL),
+    ('kept', 1, 'renewed', 2000, 'request', NULL),
+    ('kept', 1, 'extended', 3000, 'request', NULL),
+    ('kept', 1, 'expired', 6001, 'alarm', NULL),
+    ('kept', 1, 'confirm-rejected', 6400, 'request', '{"code": "hold-expired"}'),
+    ('kept', 1, 'confirmed', 6500, 'request', NULL)
 """
+REJECTED = "INSERT INTO confirm_rejection VALUES ('kept', 1, x'', 'hold-expired')"
 
 BROKEN_ROWS = {
     "status IN ('held', 'confirmed', 'released', 'expired')": ("live", "status = 'pending'"),
@@ -72,13 +83,46 @@ BROKEN_HISTORIES = {
     "over: the row counts 1 expiries, the log 0": "DELETE FROM event WHERE type = 'expired'",
     "over: the row is expired, the log says held": "DELETE FROM event WHERE type = 'expired'",
     "over: expired follows ": "DELETE FROM event WHERE reservation = 'over' AND type = 'held'",
-    "over: alarm-failed in state expired": _EVENT
+    "over: alarm-failed follows expired": _EVENT
     + """('over', 1, 'alarm-failed', 9, 'alarm', '{"scheduledTime": 6000, "retryCount": 0}')""",
     "over: expired at 6001 by the log, at 6005 by the row": (
         "UPDATE reservation SET expired_at = 6005 WHERE id = 'over'"
     ),
     "over: expired 1 ms early by alarm": (
         "UPDATE reservation SET expires_at = 6002 WHERE id = 'over'"
+    ),
+    "over: renewed follows expired": _EVENT + "('over', 1, 'renewed', 9000, 'request', NULL)",
+    "over: released follows expired": _EVENT + "('over', 1, 'released', 9000, 'request', NULL)",
+    "kept: confirmed follows confirmed": _EVENT + "('kept', 1, 'confirmed', 9, 'request', NULL)",
+    "kept: extended follows confirmed": _EVENT + "('kept', 1, 'extended', 9, 'request', NULL)",
+    "kept: expired follows confirmed": "DROP INDEX event_expired_once;"
+    + _EVENT
+    + "('kept', 1, 'expired', 9000, 'alarm', NULL)",
+    "kept: confirmed by alarm": "UPDATE event SET \"trigger\" = 'alarm' WHERE type = 'confirmed'",
+    "kept: extended of generation 2 in generation 1": (
+        "UPDATE event SET generation = 2 WHERE type = 'extended'"
+    ),
+    "kept: confirmed at [6500] by the log, at [6501] by the row": (
+        "UPDATE reservation SET confirmed_at = 6501 WHERE id = 'kept'"
+    ),
+    "kept: released at [9000] by the log, at [] by the row": _EVENT
+    + "('kept', 1, 'released', 9000, 'request', NULL)",
+    "kept: confirmed at [] by the log, at [6500] by the row": (
+        "DELETE FROM event WHERE type = 'confirmed'"
+    ),
+    "kept: confirm-rejected as hold-released follows expired": (
+        "UPDATE event SET data = '{\"code\": \"hold-released\"}' WHERE type = 'confirm-rejected'"
+    ),
+    "kept: confirm-rejected as sold-out follows expired": (
+        "UPDATE event SET data = '{\"code\": \"sold-out\"}' WHERE type = 'confirm-rejected'"
+    ),
+    "kept: 0 rejections recorded, 1 remembered": "DELETE FROM event WHERE at = 6400",
+    "kept: 1 rejections recorded, 0 remembered": "DELETE FROM confirm_rejection",
+    "kept: 21 rejections of generation 1": """
+        WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 20)
+        INSERT INTO confirm_rejection SELECT 'kept', 1, randomblob(32), 'taken' FROM n""",
+    "gone: rejections without a row": (
+        "INSERT INTO confirm_rejection VALUES ('gone', 1, x'', 'taken')"
     ),
     "over: held at 1000, created at 1001": (
         "UPDATE reservation SET created_at = 1001 WHERE id = 'over'"
@@ -101,10 +145,17 @@ BROKEN_HISTORIES = {
 
 @pytest.fixture
 def healthy(database: Path) -> Iterator[sqlite3.Connection]:
-    """A live hold with a failing alarm, and one that is over; CHECKs are off."""
+    """A live hold with a failing alarm, one that is over, one confirmed late; CHECKs are off."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         migrate(connection, load_migrations("sqlite"))
-        for statement in (HOLD, OVER, EVENTS, "PRAGMA ignore_check_constraints = ON"):
+        for statement in (
+            HOLD,
+            OVER,
+            KEPT,
+            EVENTS,
+            REJECTED,
+            "PRAGMA ignore_check_constraints = ON",
+        ):
             connection.execute(statement)
         yield connection
 
@@ -129,6 +180,36 @@ def test_a_planted_history_is_found(
     healthy: sqlite3.Connection, database: Path, complaint: str
 ) -> None:
     healthy.executescript(BROKEN_HISTORIES[complaint])
+    assert complaint in violations(database)
+
+
+PURGED = {
+    "live: the row is at generation 2, the log at 3": (
+        "UPDATE event SET generation = 3 WHERE reservation = 'live'"
+    ),
+    "kept: extended follows confirmed": BROKEN_HISTORIES["kept: extended follows confirmed"],
+    "over: the row is expired, the log says released": (
+        "UPDATE event SET type = 'released', \"trigger\" = 'request' WHERE at = 6001"
+    ),
+    "gone: events without a row": BROKEN_HISTORIES["gone: events without a row"],
+    "kept: 1 rejections recorded, 0 remembered": "DELETE FROM confirm_rejection",
+}
+
+
+@pytest.mark.parametrize("first", range(1, 14))
+def test_a_log_may_have_lost_its_head(
+    healthy: sqlite3.Connection, database: Path, first: int
+) -> None:
+    healthy.execute("DELETE FROM event WHERE seq < ?", [first])
+    assert violations(database) == []
+
+
+@pytest.mark.parametrize("complaint", PURGED)
+def test_a_planted_history_is_found_behind_a_lost_head(
+    healthy: sqlite3.Connection, database: Path, complaint: str
+) -> None:
+    healthy.execute("DELETE FROM event WHERE seq < 2")
+    healthy.executescript(PURGED[complaint])
     assert complaint in violations(database)
 
 

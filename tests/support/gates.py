@@ -11,7 +11,17 @@ from typing import Any
 from reservation_service.errors import ServiceError
 from reservation_service.reservation import Message, Outcome, Reservation
 from reservation_service.storage.grouped_store import GroupedStore
-from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
+from reservation_service.store import (
+    Claim,
+    Claimed,
+    Page,
+    Purge,
+    Purged,
+    Query,
+    Result,
+    Retry,
+    StoreMessage,
+)
 from tests.support.waiting import Signal
 
 Choice = Callable[[Any], bool]
@@ -93,7 +103,7 @@ class Gates:
 class GatedStore(GroupedStore):
     """The real store behind `gates`."""
 
-    def __init__(self, gates: Gates, write: Any, read: Any, **limits: int) -> None:
+    def __init__(self, gates: Gates, write: Any, read: Any, find: Any, **limits: int) -> None:
         async def write_through(
             messages: Sequence[StoreMessage],
         ) -> tuple[Sequence[Result], int | None]:
@@ -110,7 +120,13 @@ class GatedStore(GroupedStore):
             rows: Sequence[Reservation] = await read(ids)
             return rows
 
-        super().__init__(write_through, read_through, **limits)
+        async def find_through(query: Query) -> Page:
+            if gates.read_failure is not None:
+                raise gates.read_failure
+            page: Page = await find(query)
+            return page
+
+        super().__init__(write_through, read_through, find_through, **limits)
         self._gates = gates
 
     async def apply(self, message: Message) -> Outcome:
@@ -128,6 +144,16 @@ class GatedStore(GroupedStore):
         claimed = await super().claim(claim)
         await self._gates.enter("after", claim)
         return claimed
+
+    async def find(self, query: Query) -> Page:
+        await self._gates.enter("before", query)
+        return await super().find(query)
+
+    async def purge(self, purge: Purge) -> Purged:
+        await self._gates.enter("before", purge)
+        purged = await super().purge(purge)
+        await self._gates.enter("after", purge)
+        return purged
 
     async def settle(self, retry: Retry) -> Reservation:
         await self._gates.enter("before", retry)

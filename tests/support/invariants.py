@@ -41,24 +41,60 @@ ROW_RULES = (
 )
 """Conditions on one row; like a CHECK, one that is NULL holds."""
 
-STEPS = {
-    "held": {"renewed", "extended", "expired", "confirmed", "released"},
-    "expired": {"confirmed"},
-    "confirmed": {"released"},
-    "released": set[str](),
-}
-"""What may follow each state within one generation."""
+STATES = {"held", "expired", "confirmed", "released"}
+"""Events after which the row is what they say; all others change no state."""
 
-REMARKS = {"alarm-failed", "confirm-rejected", "scheduled-event"}
-"""Events that change no state."""
+FOLLOWS = {
+    "held": {"", "held", "expired", "released"},
+    "renewed": {"held"},
+    "extended": {"held"},
+    "expired": {"held"},
+    "confirmed": {"held", "expired"},
+    "released": {"held", "confirmed"},
+    "alarm-failed": {"held", "confirmed"},
+    "scheduled-event": {"held", "confirmed"},
+}
+"""In which states an event may happen; nothing is there before the first hold."""
+
+BY = {
+    "alarm-failed": {"alarm"},
+    "scheduled-event": {"alarm"},
+    "expired": {"request", "alarm", "replay"},
+}
+"""What makes an event; all others come by a request alone."""
+
+REJECTED_IN = {
+    "hold-expired": {"held", "expired"},
+    "hold-released": {"released"},
+    "taken": {"held", "confirmed"},
+}
+"""Why a confirmation came too late, and the states in which that can be."""
+
+REJECTIONS_MAX = 20
+"""Per hold: strangers cannot fill the log."""
+
+PURGED = "purged"
+"""The state before the first event of a log that has lost its head: any."""
 
 _ROWS = """
-SELECT id, status, generation, created_at, expires_at, expired_at, expiration_count,
-       alarm_at, alarm_attempts
+SELECT id, status, generation, created_at, expires_at, expired_at, confirmed_at, released_at,
+       expiration_count, holder, alarm_at, alarm_attempts
 FROM reservation
 """
 _EVENTS = """
 SELECT reservation, generation, type, at, "trigger", data FROM event ORDER BY reservation, seq
+"""
+_IS_PURGED = """
+SELECT coalesce((SELECT min(seq) FROM event),
+                (SELECT seq + 1 FROM sqlite_sequence WHERE name = 'event'), 1) > 1
+"""
+_REJECTIONS = """
+SELECT reservation, generation, sum(is_event), sum(NOT is_event),
+       EXISTS (SELECT 1 FROM reservation AS r WHERE r.id = reservation)
+FROM (SELECT reservation, generation, 1 AS is_event FROM event WHERE type = 'confirm-rejected'
+      UNION ALL
+      SELECT reservation, generation, 0 FROM confirm_rejection)
+GROUP BY reservation, generation
 """
 
 
@@ -81,6 +117,7 @@ def _all(connection: sqlite3.Connection) -> Iterator[str]:
         yield from _damage(connection)
         yield from _broken_rows(connection)
         yield from _broken_histories(connection)
+        yield from _broken_rejections(connection)
     except sqlite3.DatabaseError as error:
         yield f"the file cannot be read: {error}"
 
@@ -98,58 +135,82 @@ def _broken_rows(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def _broken_histories(connection: sqlite3.Connection) -> Iterator[str]:
+    ((is_purged,),) = connection.execute(_IS_PURGED)
     rows = {row["id"]: row for row in connection.execute(_ROWS)}
     histories = groupby(connection.execute(_EVENTS), key=lambda event: str(event["reservation"]))
     recorded = set()
     for name, events in histories:
         recorded.add(name)
-        for complaint in _complaints(list(events), rows.get(name)):
+        for complaint in _complaints(list(events), rows.get(name), is_purged=is_purged):
             yield f"{name}: {complaint}"
-    for name in rows.keys() - recorded:
-        yield f"{name}: a row without events"
+    if not is_purged:
+        for name in rows.keys() - recorded:
+            yield f"{name}: a row without events"
 
 
-def _complaints(events: list[sqlite3.Row], row: sqlite3.Row | None) -> Iterator[str]:
+def _broken_rejections(connection: sqlite3.Connection) -> Iterator[str]:
+    """What was remembered of late confirmations, so that it is recorded once."""
+    ((is_purged,),) = connection.execute(_IS_PURGED)
+    for name, generation, recorded, remembered, has_row in connection.execute(_REJECTIONS):
+        if recorded > remembered or (recorded < remembered and not is_purged):
+            yield f"{name}: {recorded} rejections recorded, {remembered} remembered"
+        if remembered > REJECTIONS_MAX:
+            yield f"{name}: {remembered} rejections of generation {generation}"
+        if not has_row:
+            yield f"{name}: rejections without a row"
+
+
+def _complaints(
+    events: list[sqlite3.Row], row: sqlite3.Row | None, *, is_purged: bool
+) -> Iterator[str]:
     state, generation = "", 0
+    if is_purged:  # its first hold may have begun before the log does
+        state, generation = PURGED, events[0]["generation"] - (events[0]["type"] == "held")
     for event in events:
         kind = event["type"]
-        if kind == "held":
-            if event["generation"] != generation + 1:
-                yield f"generation {event['generation']} follows {generation}"
-            if state not in ("", "held", "expired", "released"):
-                yield f"held follows {state}"
-        elif event["generation"] != generation:
-            yield f"{kind} of generation {event['generation']} in generation {generation}"
-        if kind == "alarm-failed" and state not in ("held", "confirmed"):
-            yield f"alarm-failed in state {state}"
-        if kind in REMARKS:
-            continue
-        if kind != "held" and kind not in STEPS.get(state, set()):
-            yield f"{kind} follows {state}"
-        generation = event["generation"]
-        state = kind if kind in STEPS else state
+        if event["generation"] != generation + (kind == "held"):
+            yield _misplaced(event, generation)
+        yield from _misfits(event, state)
+        if kind in STATES:
+            state, generation = kind, event["generation"]
     if row is None:
         yield "events without a row"
     else:
-        yield from _contradictions(events, row, state, generation)
+        last = [event for event in events if event["generation"] == row["generation"]]
+        is_whole = not is_purged or any(event["type"] == "held" for event in last)
+        if row["status"] != state and state != PURGED:
+            yield f"the row is {row['status']}, the log says {state}"
+        if row["generation"] != generation:
+            yield f"the row is at generation {row['generation']}, the log at {generation}"
+        yield from _other_counts(last, row, is_whole=is_whole)
+        yield from _other_times(last, row, is_whole=is_whole)
     yield from _forgotten_failures(events)
 
 
-def _contradictions(
-    events: list[sqlite3.Row], row: sqlite3.Row, state: str, generation: int
-) -> Iterator[str]:
-    """Where the row and the last generation of its log disagree."""
-    if row["status"] != state:
-        yield f"the row is {row['status']}, the log says {state}"
-    if row["generation"] != generation:
-        yield f"the row is at generation {row['generation']}, the log at {generation}"
-    last = [event for event in events if event["generation"] == row["generation"]]
-    expiries = [event for event in last if event["type"] == "expired"]
-    if row["expiration_count"] != len(expiries):
+def _misplaced(event: sqlite3.Row, generation: int) -> str:
+    if event["type"] == "held":
+        return f"generation {event['generation']} follows {generation}"
+    return f"{event['type']} of generation {event['generation']} in generation {generation}"
+
+
+def _misfits(event: sqlite3.Row, state: str) -> Iterator[str]:
+    """Why this event cannot have happened in this state, or not by what made it."""
+    kind = event["type"]
+    if event["trigger"] not in BY.get(kind, {"request"}):
+        yield f"{kind} by {event['trigger']}"
+    states = FOLLOWS.get(kind, set())
+    if kind == "confirm-rejected":
+        code = json.loads(event["data"])["code"]
+        kind, states = f"confirm-rejected as {code}", REJECTED_IN.get(code, set())
+    if state not in states | {PURGED}:
+        yield f"{kind} follows {state}"
+
+
+def _other_counts(events: list[sqlite3.Row], row: sqlite3.Row, *, is_whole: bool) -> Iterator[str]:
+    """Where the row and the log of its generation disagree about its expiry."""
+    expiries = [event for event in events if event["type"] == "expired"]
+    if is_whole and row["expiration_count"] != len(expiries):
         yield f"the row counts {row['expiration_count']} expiries, the log {len(expiries)}"
-    for event in last:
-        if event["type"] == "held" and event["at"] != row["created_at"]:
-            yield f"held at {event['at']}, created at {row['created_at']}"
     for event in expiries:
         if event["trigger"] == "replay":
             continue  # a replay brings its own time
@@ -157,6 +218,18 @@ def _contradictions(
             yield f"expired at {event['at']} by the log, at {row['expired_at']} by the row"
         if event["at"] < row["expires_at"]:
             yield f"expired {row['expires_at'] - event['at']} ms early by {event['trigger']}"
+
+
+def _other_times(events: list[sqlite3.Row], row: sqlite3.Row, *, is_whole: bool) -> Iterator[str]:
+    """Where the row and its log disagree about when it was held, confirmed or released."""
+    for event in events:
+        if event["type"] == "held" and event["at"] != row["created_at"]:
+            yield f"held at {event['at']}, created at {row['created_at']}"
+    for kind in ("confirmed", "released"):
+        recorded = [event["at"] for event in events if event["type"] == kind]
+        shown = [row[f"{kind}_at"]] if row[f"{kind}_at"] is not None else []
+        if recorded != shown and (is_whole or recorded):
+            yield f"{kind} at {recorded} by the log, at {shown} by the row"
 
 
 def _forgotten_failures(events: list[sqlite3.Row]) -> Iterator[str]:

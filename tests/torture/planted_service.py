@@ -19,7 +19,7 @@ from reservation_service.alarms import AlarmClock
 from reservation_service.clock import BootClock
 from reservation_service.reservation import AlarmInfo, Outcome
 from reservation_service.retry import RetryPolicy
-from reservation_service.storage import sqlite, sqlite_engine
+from reservation_service.storage import sqlite, sqlite_alarms, sqlite_engine
 from reservation_service.storage.lock import DatabaseLock
 from reservation_service.web import server
 from reservation_service.web.application import Surroundings
@@ -45,6 +45,20 @@ def expire_too_early() -> None:
 
 
 @bug
+def confirm_without_deadline() -> None:
+    """Whoever asks before the alarm has run is in time."""
+    _reword("CONFIRM", "AND r.expires_at > :now", "")
+
+
+@bug
+def let_the_last_one_win() -> None:
+    """A hold takes what somebody else holds."""
+    _reword("SORT_NAMED", "r.status IN ('held', 'confirmed')", "r.status = 'confirmed'")
+    guard = "(reservation.status = 'held' AND reservation.holder = x'' AND excluded.holder = x'')"
+    _reword("HOLD", guard, "reservation.status = 'held'")
+
+
+@bug
 def forget_alarms_at_start() -> None:
     """Only what was planned by this process is dispatched."""
     _reword("DUE", "alarm_dispatch_at <= :now", f"alarm_at BETWEEN {_wall_ms()} AND :now")
@@ -59,7 +73,7 @@ def drop_what_is_late() -> None:
 @bug
 def count_retries_in_memory() -> None:
     """A start begins to count anew."""
-    sqlite.RECOVER = """
+    sqlite_alarms.RECOVER = """
         UPDATE reservation SET alarm_claim = NULL, alarm_attempts = 0, alarm_dispatch_at = alarm_at
         WHERE alarm_attempts > 0 AND :now + :cap_ms + :first_ms + :seed
     """

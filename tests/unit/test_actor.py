@@ -9,24 +9,42 @@ import pytest
 
 from reservation_service.actor import ReservationNamespace
 from reservation_service.errors import StorageFull
+from reservation_service.refusals import AlreadyConfirmed, AlreadyHeld, HoldExpired, NotYourHold
 from reservation_service.reservation import (
+    ANONYMOUS,
     AlarmInfo,
-    AlreadyConfirmed,
+    Confirm,
     Expire,
+    Extend,
     Hold,
+    HoldLimits,
     Message,
     Outcome,
+    Release,
     Reservation,
     Status,
     Trigger,
 )
-from reservation_service.store import Claim, Claimed, Retry
+from reservation_service.store import Claim, Claimed, Page, Purge, Purged, Query, Retry
 from tests.support.gates import Gate
 from tests.support.waiting import bounded
 
 
 def row(reservation_id: str, status: Status = Status.HELD) -> Reservation:
     return Reservation(reservation_id, status, 1, 0, 1, None, None, None, 0, 1, 0, False)
+
+
+LIMITS = HoldLimits(max_hold_ms=7_200_000, max_per_holder=20)
+HOLDER = b"h" * 32
+
+
+def outcome_of(changed: bool, reservation: Reservation, *, is_own: bool = True) -> Outcome:
+    return Outcome(changed, is_own, 0, reservation)
+
+
+def a_hold(reservation_id: str, ttl_ms: int, holder: bytes = ANONYMOUS) -> Hold:
+    """The message that a call of `hold` is expected to become."""
+    return Hold(reservation_id, ttl_ms, LIMITS.max_hold_ms, LIMITS.max_per_holder, holder)
 
 
 class Memory:
@@ -47,7 +65,7 @@ class Memory:
         self.before_the_end()
         self.before_the_end = lambda: None
         self.ended.append(message)
-        outcome = self.outcomes.get(message.id, Outcome(True, row(message.id)))
+        outcome = self.outcomes.get(message.id, outcome_of(True, row(message.id)))
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -57,6 +75,12 @@ class Memory:
         return row(reservation_id)
 
     async def claim(self, claim: Claim) -> list[Claimed]:
+        raise NotImplementedError
+
+    async def find(self, query: Query) -> Page:
+        raise NotImplementedError
+
+    async def purge(self, purge: Purge) -> Purged:
         raise NotImplementedError
 
     async def settle(self, retry: Retry) -> Reservation:
@@ -74,7 +98,7 @@ def store() -> Memory:
 
 @pytest.fixture
 def namespace(store: Memory) -> ReservationNamespace:
-    return ReservationNamespace(store)
+    return ReservationNamespace(store, LIMITS)
 
 
 async def test_one_id_handles_one_message_at_a_time_in_the_order_of_arrival(
@@ -82,13 +106,14 @@ async def test_one_id_handles_one_message_at_a_time_in_the_order_of_arrival(
 ) -> None:
     gate = store.block("seat-1")
     turns = [
-        asyncio.create_task(namespace.get_by_name("seat-1").hold(ttl_ms)) for ttl_ms in range(1, 6)
+        asyncio.create_task(namespace.get_by_name("seat-1").hold(ttl_ms, ANONYMOUS))
+        for ttl_ms in range(1, 6)
     ]
     await gate.reached()
-    assert store.begun == [Hold("seat-1", 1)]
+    assert store.begun == [a_hold("seat-1", 1)]
     gate.open()
     await bounded(asyncio.gather(*turns), "all turns")
-    assert store.ended == [Hold("seat-1", ttl_ms) for ttl_ms in range(1, 6)]
+    assert store.ended == [a_hold("seat-1", ttl_ms) for ttl_ms in range(1, 6)]
 
 
 async def test_requests_alarms_and_replays_of_one_id_take_turns(
@@ -98,13 +123,17 @@ async def test_requests_alarms_and_replays_of_one_id_take_turns(
     actor = namespace.get_by_name("seat-1")
     turns = [
         asyncio.ensure_future(turn)
-        for turn in (actor.hold(1), actor.alarm(AlarmInfo(1, 0)), actor.process_expiry(7))
+        for turn in (
+            actor.hold(1, ANONYMOUS),
+            actor.alarm(AlarmInfo(1, 0)),
+            actor.process_expiry(7),
+        )
     ]
     await gate.reached()
     gate.open()
     await bounded(asyncio.gather(*turns), "all turns")
     assert store.ended == [
-        Hold("seat-1", 1),
+        a_hold("seat-1", 1),
         Expire("seat-1", Trigger.ALARM, None),
         Expire("seat-1", Trigger.REPLAY, 7),
     ]
@@ -114,9 +143,9 @@ async def test_a_busy_id_keeps_no_other_waiting(
     store: Memory, namespace: ReservationNamespace
 ) -> None:
     gate = store.block("seat-1")
-    busy = asyncio.create_task(namespace.get_by_name("seat-1").hold(1))
+    busy = asyncio.create_task(namespace.get_by_name("seat-1").hold(1, ANONYMOUS))
     await gate.reached()
-    held = await bounded(namespace.get_by_name("seat-2").hold(1), "the other ID")
+    held = await bounded(namespace.get_by_name("seat-2").hold(1, ANONYMOUS), "the other ID")
     assert held.reservation_id == "seat-2"
     assert not busy.done()
     gate.open()
@@ -125,7 +154,7 @@ async def test_a_busy_id_keeps_no_other_waiting(
 
 async def test_reading_waits_for_no_turn(store: Memory, namespace: ReservationNamespace) -> None:
     gate = store.block("seat-1")
-    busy = asyncio.create_task(namespace.get_by_name("seat-1").hold(1))
+    busy = asyncio.create_task(namespace.get_by_name("seat-1").hold(1, ANONYMOUS))
     await gate.reached()
     assert (await bounded(namespace.get_by_name("seat-1").status(), "a read")).status == "held"
     gate.open()
@@ -136,13 +165,13 @@ async def test_a_caller_who_gives_up_hands_the_turn_on(
     store: Memory, namespace: ReservationNamespace
 ) -> None:
     gate = store.block("seat-1")
-    gone = asyncio.create_task(namespace.get_by_name("seat-1").hold(1))
+    gone = asyncio.create_task(namespace.get_by_name("seat-1").hold(1, ANONYMOUS))
     await gate.reached()
-    following = asyncio.create_task(namespace.get_by_name("seat-1").hold(2))
+    following = asyncio.create_task(namespace.get_by_name("seat-1").hold(2, ANONYMOUS))
     gone.cancel()
     gate.open()
     await bounded(following, "the next turn")
-    assert store.ended == [Hold("seat-1", 2)]
+    assert store.ended == [a_hold("seat-1", 2)]
 
 
 async def test_a_failed_turn_hands_the_turn_on(
@@ -150,9 +179,9 @@ async def test_a_failed_turn_hands_the_turn_on(
 ) -> None:
     store.outcomes["seat-1"] = StorageFull()
     with pytest.raises(StorageFull):
-        await namespace.get_by_name("seat-1").hold(1)
+        await namespace.get_by_name("seat-1").hold(1, ANONYMOUS)
     del store.outcomes["seat-1"]
-    await bounded(namespace.get_by_name("seat-1").hold(2), "the next turn")
+    await bounded(namespace.get_by_name("seat-1").hold(2, ANONYMOUS), "the next turn")
 
 
 async def test_a_caller_who_gives_up_just_when_its_turn_has_come_hands_it_on(
@@ -160,14 +189,15 @@ async def test_a_caller_who_gives_up_just_when_its_turn_has_come_hands_it_on(
 ) -> None:
     gate = store.block("seat-1")
     first, gone, last = (
-        asyncio.create_task(namespace.get_by_name("seat-1").hold(ttl_ms)) for ttl_ms in (1, 2, 3)
+        asyncio.create_task(namespace.get_by_name("seat-1").hold(ttl_ms, ANONYMOUS))
+        for ttl_ms in (1, 2, 3)
     )
     await gate.reached()
     store.before_the_end = lambda: asyncio.get_running_loop().call_soon(gone.cancel)
     gate.open()
     await bounded(asyncio.gather(first, last), "the others' turns")
     assert gone.cancelled()
-    assert store.ended == [Hold("seat-1", 1), Hold("seat-1", 3)]
+    assert store.ended == [a_hold("seat-1", 1), a_hold("seat-1", 3)]
 
 
 async def test_every_user_of_a_name_meets_at_the_same_actor(
@@ -175,11 +205,11 @@ async def test_every_user_of_a_name_meets_at_the_same_actor(
 ) -> None:
     gate = store.block("seat-1")
     first = namespace.get_by_name("seat-1")
-    busy = asyncio.create_task(first.hold(1))
+    busy = asyncio.create_task(first.hold(1, ANONYMOUS))
     await gate.reached()
-    waiting = asyncio.create_task(namespace.get_by_name("seat-1").hold(2))
+    waiting = asyncio.create_task(namespace.get_by_name("seat-1").hold(2, ANONYMOUS))
     await asyncio.sleep(0)
-    assert store.begun == [Hold("seat-1", 1)]
+    assert store.begun == [a_hold("seat-1", 1)]
     gate.open()
     await bounded(asyncio.gather(busy, waiting), "both turns")
 
@@ -204,10 +234,10 @@ async def test_actors_vanish_when_nobody_uses_them(
     store: Memory, namespace: ReservationNamespace
 ) -> None:
     gate = store.block("seat-0")
-    busy = asyncio.create_task(namespace.get_by_name("seat-0").hold(1))
+    busy = asyncio.create_task(namespace.get_by_name("seat-0").hold(1, ANONYMOUS))
     await gate.reached()
     for number in range(1, 100):
-        await namespace.get_by_name(f"seat-{number}").hold(1)
+        await namespace.get_by_name(f"seat-{number}").hold(1, ANONYMOUS)
     assert names_remembered(namespace, store) == {"seat-0"}
     gate.open()
     await bounded(busy, "the busy one")
@@ -229,7 +259,54 @@ async def test_the_alarm_and_its_replay_are_the_same_message_but_for_the_time(
 async def test_a_hold_of_a_confirmed_one_is_refused(
     store: Memory, namespace: ReservationNamespace
 ) -> None:
-    store.outcomes["seat-1"] = Outcome(False, row("seat-1", Status.CONFIRMED))
+    store.outcomes["seat-1"] = outcome_of(False, row("seat-1", Status.CONFIRMED))
     with pytest.raises(AlreadyConfirmed) as refusal:
-        await namespace.get_by_name("seat-1").hold(1)
+        await namespace.get_by_name("seat-1").hold(1, ANONYMOUS)
     assert refusal.value.reservation.status is Status.CONFIRMED
+
+
+async def test_a_hold_of_somebody_elses_one_is_refused(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    store.outcomes["seat-1"] = outcome_of(False, row("seat-1"), is_own=False)
+    with pytest.raises(AlreadyHeld) as refusal:
+        await namespace.get_by_name("seat-1").hold(1, HOLDER)
+    assert refusal.value.retry_after_s == 1
+
+
+async def test_every_call_of_a_holder_becomes_one_message(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    actor = namespace.get_by_name("seat-1")
+    await actor.hold(1, HOLDER)
+    await actor.extend(2, HOLDER, 3)
+    await actor.confirm(HOLDER, 4, if_still_free=True)
+    await actor.release(HOLDER, 5, operator=True)
+    assert store.ended == [
+        a_hold("seat-1", 1, HOLDER),
+        Extend("seat-1", 2, LIMITS.max_hold_ms, HOLDER, 3),
+        Confirm("seat-1", HOLDER, 4, if_still_free=True),
+        Release("seat-1", HOLDER, 5, operator=True),
+    ]
+
+
+async def test_a_repeated_call_that_finds_its_work_done_is_no_refusal(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    actor = namespace.get_by_name("seat-1")
+    store.outcomes["seat-1"] = outcome_of(False, row("seat-1", Status.CONFIRMED))
+    assert not (await actor.confirm(HOLDER, None, if_still_free=False)).changed
+    store.outcomes["seat-1"] = outcome_of(False, row("seat-1", Status.RELEASED))
+    assert not (await actor.release(HOLDER, None, operator=False)).changed
+
+
+async def test_what_changed_nothing_for_a_reason_is_refused(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    actor = namespace.get_by_name("seat-1")
+    store.outcomes["seat-1"] = outcome_of(False, row("seat-1", Status.EXPIRED))
+    with pytest.raises(HoldExpired):
+        await actor.extend(1, HOLDER, None)
+    store.outcomes["seat-1"] = outcome_of(False, row("seat-1"), is_own=False)
+    with pytest.raises(NotYourHold):
+        await actor.release(HOLDER, None, operator=False)

@@ -16,9 +16,9 @@ from reservation_service.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from reservation_service.reservation import Message, Outcome, Reservation, Status
+from reservation_service.reservation import HoldLimits, Message, Outcome, Reservation, Status
 from reservation_service.retry import RetryPolicy
-from reservation_service.store import Claim, Claimed, Retry
+from reservation_service.store import Claim, Claimed, Page, Purge, Purged, Query, Retry
 from tests.support.clock import START, FakeClock
 from tests.support.gates import Gate
 from tests.support.recorder import Recorder
@@ -45,6 +45,10 @@ def row(reservation_id: str, *, attempts: int = 1, is_running: bool = True) -> R
         alarm_attempts=attempts,
         alarm_running=is_running,
     )
+
+
+def outcome_of(changed: bool, reservation: Reservation) -> Outcome:
+    return Outcome(changed, is_own=True, now=START, reservation=reservation)
 
 
 class Shelf:
@@ -91,7 +95,7 @@ class Shelf:
         outcome = self.outcomes.get(message.id)
         if isinstance(outcome, Exception):
             raise outcome
-        return outcome or Outcome(True, row(message.id, is_running=False))
+        return outcome or outcome_of(True, row(message.id, is_running=False))
 
     async def settle(self, retry: Retry) -> Reservation:
         if self.settle_failure is not None:
@@ -101,6 +105,12 @@ class Shelf:
         return row(retry.id)
 
     async def read(self, reservation_id: str) -> Reservation:
+        raise NotImplementedError
+
+    async def find(self, query: Query) -> Page:
+        raise NotImplementedError
+
+    async def purge(self, purge: Purge) -> Purged:
         raise NotImplementedError
 
     async def has_claimed(self, times: int) -> None:
@@ -131,7 +141,7 @@ class Bench:
         self.recorder = Recorder()
         self.alarm_clock = AlarmClock(
             self.store,
-            ReservationNamespace(self.store),
+            ReservationNamespace(self.store, HoldLimits(7_200_000, 20)),
             self.waker,
             self.clock,
             policy=RetryPolicy(2_000, 60_000, lambda: 0.0),
@@ -304,7 +314,7 @@ async def test_an_effect_that_moved_the_slot_is_not_settled() -> None:
 
 async def test_an_attempt_that_found_nothing_to_do_is_settled() -> None:
     async with bench() as made:
-        made.store.outcomes["seat-1"] = Outcome(False, row("seat-1", is_running=True))
+        made.store.outcomes["seat-1"] = outcome_of(False, row("seat-1", is_running=True))
         made.store.put(row("seat-1"))
         made.wake()
         await made.seen("nothing-due", "seat-1")
@@ -314,7 +324,7 @@ async def test_an_attempt_that_found_nothing_to_do_is_settled() -> None:
 
 async def test_an_attempt_whose_slot_is_another_ones_by_now_is_not_settled() -> None:
     async with bench() as made:
-        made.store.outcomes["seat-1"] = Outcome(False, row("seat-1", is_running=False))
+        made.store.outcomes["seat-1"] = outcome_of(False, row("seat-1", is_running=False))
         made.store.put(row("seat-1"))
         made.wake()
         await made.seen("nothing-due", "seat-1")

@@ -9,11 +9,12 @@ import pytest
 from reservation_service.errors import Overloaded, ServiceError, StorageFull
 from reservation_service.reservation import Expire, Hold, Outcome, Reservation, Status, Trigger
 from reservation_service.storage.grouped_store import GroupedStore
-from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
+from reservation_service.store import Claim, Claimed, Page, Query, Result, Retry, StoreMessage
 from tests.support.gates import Gate
 from tests.support.waiting import bounded
 
-HOLD = Hold("seat-1", 5_000)
+MAX_HOLD_MS = 7_200_000
+HOLD = Hold("seat-1", 5_000, MAX_HOLD_MS)
 REPLAY = Expire("seat-2", Trigger.REPLAY, 7)
 ALARM = Expire("seat-3", Trigger.ALARM)
 CLAIM = Claim(10, 10_000, [])
@@ -40,10 +41,14 @@ class Disk:
     async def read(self, ids: Sequence[str]) -> Sequence[Reservation]:
         return [row(one) for one in ids]
 
+    async def find(self, query: Query) -> Page:
+        raise AssertionError(query)
+
     def _result(self, message: StoreMessage) -> Result:
         if isinstance(message, Claim):
             return [Claimed(row("seat-5"), 1, 0)]
-        return Outcome(True, row(message.id))
+        assert message.id is not None
+        return Outcome(True, True, 0, row(message.id))
 
 
 @pytest.fixture
@@ -53,7 +58,7 @@ def disk() -> Disk:
 
 @pytest.fixture
 async def store(disk: Disk) -> AsyncIterator[GroupedStore]:
-    store = GroupedStore(disk.write, disk.read, batch_max=10, queue_max=1)
+    store = GroupedStore(disk.write, disk.read, disk.find, batch_max=10, queue_max=1)
     running = asyncio.create_task(store.run())
     yield store
     disk.gate.open()
@@ -63,9 +68,9 @@ async def store(disk: Disk) -> AsyncIterator[GroupedStore]:
 
 async def fill(store: GroupedStore, disk: Disk) -> list["asyncio.Task[Outcome]"]:
     """A batch at work, and as many requests behind it as may wait."""
-    first = asyncio.create_task(store.apply(Hold("first", 1)))
+    first = asyncio.create_task(store.apply(Hold("first", 1, MAX_HOLD_MS)))
     await disk.gate.reached()
-    second = asyncio.create_task(store.apply(Hold("second", 1)))
+    second = asyncio.create_task(store.apply(Hold("second", 1, MAX_HOLD_MS)))
     await asyncio.sleep(0)
     return [first, second]
 

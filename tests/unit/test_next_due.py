@@ -13,6 +13,7 @@ from reservation_service.store import Claim
 from tests.support.clock import START, FakeClock
 
 LEASE_MS = 1_000
+MAX_HOLD_MS = 7_200_000
 
 
 @pytest.fixture
@@ -26,7 +27,9 @@ def test_an_attempt_that_outlives_its_lease_wakes_nobody(
     connection: sqlite3.Connection, clock: FakeClock
 ) -> None:
     transaction = BatchTransaction(clock, None, epoch=1)
-    _, next_due_at = transaction(connection, [Hold("slow", 1_000), Hold("next", 60_000)])
+    _, next_due_at = transaction(
+        connection, [Hold("slow", 1_000, MAX_HOLD_MS), Hold("next", 60_000, MAX_HOLD_MS)]
+    )
     assert next_due_at == START + 1_000
     clock.advance(1_000)
     _, next_due_at = transaction(connection, [Claim(10, LEASE_MS, [])])
@@ -41,9 +44,9 @@ def test_an_alarm_that_was_set_anew_wakes_though_an_old_attempt_is_at_work(
     connection: sqlite3.Connection, clock: FakeClock
 ) -> None:
     transaction = BatchTransaction(clock, None, epoch=1)
-    transaction(connection, [Hold("slow", 1_000)])
+    transaction(connection, [Hold("slow", 1_000, MAX_HOLD_MS)])
     clock.advance(1_000)
     transaction(connection, [Claim(10, LEASE_MS, [])])
-    transaction(connection, [Hold("slow", 2_000)])
+    transaction(connection, [Hold("slow", 2_000, MAX_HOLD_MS)])
     _, next_due_at = transaction(connection, [Claim(10, LEASE_MS, ["slow"])])
     assert next_due_at == START + 3_000

@@ -17,9 +17,11 @@ from reservation_service.errors import (
     StorageTrouble,
     StorageUnavailable,
 )
-from reservation_service.reservation import AlreadyConfirmed, Refused, Reservation, Status
+from reservation_service.refusals import AlreadyConfirmed, AlreadyHeld, NoHold, Refused
+from reservation_service.reservation import Reservation, Status
 from reservation_service.web.problems import STATUS_BY_CODE, problem, problem_of
 
+STUCK_AFTER = 6
 ABSTRACT = {StorageTrouble, Refused}
 
 
@@ -70,7 +72,7 @@ def test_a_problem_says_everything_about_itself() -> None:
 def test_an_error_becomes(
     error: ServiceError, status: int, code: str, retry_after: str | None
 ) -> None:
-    response = problem_of(error)
+    response = problem_of(error, STUCK_AFTER)
     assert response.status == document(response)["status"] == status
     assert document(response)["code"] == code
     assert response.headers.get("Retry-After") == retry_after
@@ -78,16 +80,47 @@ def test_an_error_becomes(
 
 @pytest.mark.parametrize("error", [MessageFailed("SELECT secret"), StorageFull("/var/lib/x.db")])
 def test_a_cause_never_gets_into_an_answer(error: ServiceError) -> None:
-    assert str(error) not in str(document(problem_of(error)))
+    assert str(error) not in str(document(problem_of(error, STUCK_AFTER)))
 
 
 def test_an_unknown_outcome_is_told_as_one() -> None:
-    assert document(problem_of(OutcomeUnknown()))["outcome"] == "unknown"
-    assert "outcome" not in document(problem_of(StorageFull()))
+    assert document(problem_of(OutcomeUnknown(), STUCK_AFTER))["outcome"] == "unknown"
+    assert "outcome" not in document(problem_of(StorageFull(), STUCK_AFTER))
 
 
-def test_a_refusal_is_told_in_its_own_sentence() -> None:
-    row = Reservation("seat-1", Status.CONFIRMED, 1, 0, 1, None, 1, None, 0, None, 0, False)
-    response = problem_of(AlreadyConfirmed("Taken for good.", row))
+def test_a_refusal_is_told_in_its_own_sentence_with_the_hold_that_it_met() -> None:
+    row = Reservation("seat-1", Status.CONFIRMED, 2, 0, 1, None, 1, None, 0, None, 0, False)
+    response = problem_of(AlreadyConfirmed(row), STUCK_AFTER)
     assert response.status == 409
-    assert document(response)["error"] == "Taken for good."
+    assert document(response)["error"] == AlreadyConfirmed.sentence
+    assert document(response)["reservation"] == {
+        "reservationId": "seat-1",
+        "status": "confirmed",
+        "createdAt": 0,
+        "expiresAt": 1,
+        "expiredAt": None,
+        "expirationCount": 0,
+        "alarmAt": None,
+        "generation": 2,
+        "confirmedAt": 1,
+        "releasedAt": None,
+        "alarmRetryCount": 0,
+        "alarmStuck": False,
+    }
+
+
+def test_a_refusal_shows_whether_the_alarm_of_the_hold_is_stuck() -> None:
+    row = Reservation("seat-1", Status.HELD, 1, 0, 1, None, None, None, 0, 1, STUCK_AFTER, False)
+    shown = document(problem_of(NoHold(row), STUCK_AFTER))["reservation"]
+    assert (shown["alarmRetryCount"], shown["alarmStuck"]) == (STUCK_AFTER - 1, True)
+    shown = document(problem_of(NoHold(row), STUCK_AFTER + 1))["reservation"]
+    assert shown["alarmStuck"] is False
+
+
+def test_a_hold_that_will_end_says_when_to_come_back() -> None:
+    row = Reservation("seat-1", Status.HELD, 1, 0, 9_001, None, None, None, 0, 1, 0, False)
+    assert problem_of(AlreadyHeld(row, 5_000), STUCK_AFTER).headers["Retry-After"] == "5"
+
+
+def test_a_failure_of_the_service_shows_no_hold() -> None:
+    assert "reservation" not in document(problem_of(StorageFull(), STUCK_AFTER))

@@ -2,13 +2,7 @@
 
 import pytest
 
-from reservation_service.reservation import (
-    AlarmInfo,
-    AlreadyConfirmed,
-    Reservation,
-    Status,
-    hold_refusal,
-)
+from reservation_service.reservation import AlarmInfo, Reservation, Status
 
 
 def reservation(
@@ -59,17 +53,14 @@ def test_a_handler_is_told_whether_it_is_a_retry(retry_count: int, is_retry: boo
     assert AlarmInfo(scheduled_time=6_000, retry_count=retry_count).is_retry is is_retry
 
 
-def test_a_refused_hold_says_why_and_shows_the_row() -> None:
-    confirmed = reservation(Status.CONFIRMED)
-    refusal = hold_refusal(confirmed)
-    assert isinstance(refusal, AlreadyConfirmed)
-    assert refusal.code == "already-confirmed"
-    assert refusal.reservation is confirmed
+def test_a_hold_is_over_at_its_deadline_and_not_a_millisecond_earlier() -> None:
+    assert reservation().is_live(5_999)
+    assert not reservation().is_live(6_000)
 
 
-def test_refusing_a_hold_for_no_reason_is_a_bug() -> None:
-    with pytest.raises(AssertionError):
-        hold_refusal(reservation(Status.EXPIRED))
+@pytest.mark.parametrize("status", set(Status) - {Status.HELD})
+def test_only_what_is_held_is_live(status: Status) -> None:
+    assert not reservation(status, alarm_at=None).is_live(0)
 
 
 def test_a_record_cannot_be_changed() -> None:

@@ -1,0 +1,164 @@
+"""The statements behind a request, and behind the alarm's effect: one kind of message each.
+
+Every guard stands in a WHERE; a row that does not match is a message that came too late. Each
+statement keeps the slot true to the state: a new deadline is a new alarm, an ending clears it,
+and a deadline that did not move keeps the slot with its attempts as it is.
+
+`:holders` is the digests of all messages in a row, 32 bytes each: JSON cannot carry them.
+"""
+
+MESSAGES = """
+    SELECT key, value->>'id' AS id, value->>'trigger' AS changed_by, value->>'now' AS now,
+           CASE coalesce(value->>'holder', '') WHEN '' THEN x''
+               ELSE substr(:holders, 1 + 32 * key, 32) END AS holder,
+           value->>'ttl_ms' AS ttl_ms, value->>'max_hold_ms' AS max_hold_ms,
+           value->>'max_per_holder' AS max_per_holder, value->>'generation' AS generation,
+           value->>'if_still_free' AS if_still_free, value->>'operator' AS operator
+    FROM json_each(:messages)"""
+
+EXPIRE = """
+UPDATE reservation AS r
+SET status = 'expired', expired_at = m.now, expiration_count = r.expiration_count + 1,
+    alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL,
+    batch = :batch, changed_by = m.changed_by
+FROM (SELECT value->>'id' AS id, value->>'trigger' AS changed_by,
+             coalesce(value->>'now', :now) AS now
+      FROM json_each(:messages)) AS m
+WHERE r.id = m.id AND r.status = 'held' AND r.expires_at <= m.now
+"""
+
+# What is to become of each named hold: counted per holder in the order of the messages, since a
+# holder's holds that meet in one batch do not see each other in the table yet.
+SORT_NAMED = f"""
+WITH m AS MATERIALIZED ({MESSAGES}),
+     s AS MATERIALIZED (
+        SELECT m.key, m.holder, m.max_per_holder, CASE
+                 WHEN r.status = 'held' AND r.holder = m.holder THEN 'renewed'
+                 WHEN r.status IN ('held', 'confirmed') THEN 'refused'
+                 ELSE 'held' END AS verdict
+        FROM m LEFT JOIN reservation AS r ON r.id = m.id),
+     c AS (
+        SELECT key, verdict, max_per_holder, CASE WHEN verdict = 'held' AND max_per_holder > 0
+               THEN row_number() OVER (PARTITION BY holder, verdict ORDER BY key)
+                    + (SELECT count(*) FROM reservation AS h
+                       WHERE h.holder = s.holder AND h.expires_at > :now
+                         AND h.status = 'held' AND h.holder <> x'') END AS holds
+        FROM s)
+SELECT json_group_array(json_array(
+    key, CASE WHEN holds > max_per_holder THEN 'limited' ELSE verdict END))
+FROM c
+"""  # noqa: S608 - a constant, no input in it
+
+# When the first of the holder's holds ends; now, when others of this batch have ended them all.
+LIMITED_UNTIL = f"""
+SELECT json_group_array(json_array(m.id, coalesce((
+    SELECT min(h.expires_at) FROM reservation AS h
+    WHERE h.holder = m.holder AND h.expires_at > :now AND h.status = 'held' AND h.holder <> x''),
+    :now)))
+FROM ({MESSAGES}) AS m
+"""  # noqa: S608 - a constant, no input in it
+
+HOLD = f"""
+INSERT INTO reservation (id, status, holder, generation, created_at, expires_at, expiration_count,
+                         alarm_at, alarm_dispatch_at, alarm_attempts, batch, changed_by)
+SELECT id, 'held', holder, 1, :now, :now + ttl_ms, 0,
+       :now + ttl_ms, :now + ttl_ms, 0, :batch, changed_by
+FROM ({MESSAGES}) WHERE true
+ON CONFLICT (id) DO UPDATE
+SET status = 'held', holder = excluded.holder, generation = reservation.generation + 1,
+    created_at = excluded.created_at, expires_at = excluded.expires_at, expired_at = NULL,
+    confirmed_at = NULL, released_at = NULL, expiration_count = 0,
+    alarm_at = excluded.alarm_at, alarm_dispatch_at = excluded.alarm_dispatch_at,
+    alarm_attempts = 0, alarm_claim = NULL,
+    batch = excluded.batch, changed_by = excluded.changed_by
+WHERE reservation.status IN ('expired', 'released')
+   OR (reservation.status = 'held' AND reservation.holder = x'' AND excluded.holder = x'')
+"""  # noqa: S608 - a constant, no input in it
+
+_MOVED = f"""
+WITH n AS MATERIALIZED (
+    SELECT t.id, m.holder, m.generation,
+           max(t.expires_at, min(:now + m.ttl_ms, t.created_at + m.max_hold_ms)) AS expires_at
+    FROM ({MESSAGES}) AS m JOIN reservation AS t ON t.id = m.id)
+UPDATE reservation AS r
+SET expires_at = n.expires_at, alarm_at = n.expires_at,
+    alarm_dispatch_at = CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_dispatch_at
+                             ELSE n.expires_at END,
+    alarm_attempts = CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_attempts ELSE 0 END,
+    alarm_claim = CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_claim END,
+    batch = :batch, changed_by = 'request'
+FROM n
+WHERE r.id = n.id AND r.holder = n.holder AND r.status = 'held' AND r.expires_at > :now
+"""  # noqa: S608 - a constant, no input in it
+
+RENEW = _MOVED
+
+EXTEND = f"""{_MOVED}
+  AND (n.generation IS NULL OR n.generation = r.generation) AND n.expires_at > r.expires_at
+"""
+
+CONFIRM = f"""
+UPDATE reservation AS r
+SET status = 'confirmed', confirmed_at = :now,
+    alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL,
+    batch = :batch, changed_by = 'request'
+FROM ({MESSAGES}) AS m
+WHERE r.id = m.id AND r.holder = m.holder
+  AND (m.generation IS NULL OR m.generation = r.generation)
+  AND ((r.status = 'held' AND r.expires_at > :now)
+       OR (m.if_still_free AND r.status IN ('held', 'expired')))
+"""  # noqa: S608 - a constant, no input in it
+
+RELEASE = f"""
+UPDATE reservation AS r
+SET status = 'released', released_at = :now,
+    alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL,
+    batch = :batch, changed_by = 'request'
+FROM ({MESSAGES}) AS m
+WHERE r.id = m.id
+  AND ((r.holder = m.holder AND (m.generation IS NULL OR m.generation = r.generation)
+        AND r.status = 'held' AND r.expires_at > :now)
+       OR (m.operator AND r.status = 'confirmed'))
+"""  # noqa: S608 - a constant, no input in it
+
+REJECTIONS_MAX = 20
+"""Per hold: a stranger who makes up holder after holder cannot fill the log."""
+
+# Confirmations that came too late, as far as they were not recorded before.
+_REJECTED = f"""
+WITH x AS (
+    SELECT r.id, r.generation, m.holder, CASE
+             WHEN r.holder <> m.holder
+               THEN CASE WHEN m.if_still_free AND (r.status = 'confirmed'
+                              OR (r.status = 'held' AND r.expires_at > :now)) THEN 'taken' END
+             WHEN m.generation IS NOT NULL AND m.generation <> r.generation THEN NULL
+             WHEN r.status = 'released' THEN 'hold-released'
+             WHEN r.status IN ('held', 'expired') THEN 'hold-expired' END AS code
+    FROM ({MESSAGES}) AS m JOIN reservation AS r ON r.id = m.id
+    WHERE r.batch <> :batch),
+  fresh AS (
+    SELECT id, generation, holder, code FROM x
+    WHERE code IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM confirm_rejection AS c
+                      WHERE c.reservation = x.id AND c.generation = x.generation
+                        AND c.holder = x.holder AND c.code = x.code)
+      AND (SELECT count(*) FROM confirm_rejection AS c
+           WHERE c.reservation = x.id AND c.generation = x.generation) < {REJECTIONS_MAX})
+"""  # noqa: S608 - a constant, no input in it
+
+RECORD_REJECTED = f"""{_REJECTED}
+INSERT INTO event (reservation, generation, type, at, "trigger", data)
+SELECT id, generation, 'confirm-rejected', :now, 'request', json_object('code', code) FROM fresh
+"""  # noqa: S608 - a constant, no input in it
+
+REMEMBER_REJECTED = f"""{_REJECTED}
+INSERT INTO confirm_rejection (reservation, generation, holder, code)
+SELECT id, generation, holder, code FROM fresh
+"""  # noqa: S608 - a constant, no input in it
+
+RECORD = """
+INSERT INTO event (reservation, generation, type, at, "trigger")
+SELECT r.id, r.generation, :type, :now, r.changed_by
+FROM json_each(:messages) AS m JOIN reservation AS r ON r.id = m.value->>'id'
+WHERE r.batch = :batch
+"""
