@@ -62,11 +62,9 @@ class Checkout:
         """End it as a terminal does: the signal goes to both processes. Its exit status."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, number)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        status = self._process.wait(20)
+        self._process.communicate(timeout=20)
         assert not re.search("failed|Traceback", self._stderr.read_text())
-        return status
+        return self._process.returncode
 
 
 class Visitor:
