@@ -8,10 +8,11 @@ commit, nobody is to blame: everything pauses and goes on once it can.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from reservation_service.actor import ReservationNamespace
 from reservation_service.clock import Clock
@@ -21,6 +22,7 @@ from reservation_service.retry import RetryPolicy
 from reservation_service.store import Claim, Claimed, Retry, Store
 
 Observe = Callable[..., None]
+T = TypeVar("T")
 
 _DRAIN_S = 1.0
 """How long a stop waits for attempts at work; what is cut short runs again after the restart."""
@@ -70,6 +72,7 @@ class AlarmClock:
         self._observe = observe
         self._next_due_at: int | None = None
         self._running: dict[tuple[str, int], tuple[Claimed, asyncio.Task[None]]] = {}
+        self._patience = _Patience(limits.attempt_timeout_ms / 1000)
         self._pause = _Pause(observe)
 
     def expect(self, next_due_at: int | None) -> None:
@@ -144,8 +147,7 @@ class AlarmClock:
         actor = self._namespace.get_by_name(claimed.id)
         while True:
             try:
-                async with _Patience(self._limits.attempt_timeout_ms / 1000):
-                    return await actor.alarm(claimed.info)
+                return await self._patience.limit(actor.alarm(claimed.info))
             except StorageTrouble as trouble:
                 await self._pause.wait_out(trouble)
 
@@ -197,34 +199,52 @@ class _Verdict(Enum):
 
 
 class _Patience:
-    """A time-out, like asyncio's own, that a standstill of the process cannot use up.
+    """The time-out of all attempts: one timer for thousands, which no standstill can use up.
 
-    It passes in steps, and each is counted when the event loop comes to it: a process that was
-    stopped for a minute has lost at most one of them, and its attempts have not failed.
+    Whoever begins joins the newest of `_STEPS` groups, and at each step those who are still in the
+    oldest group have run out of time: after `seconds` at most, and no less than nine tenths of it.
+    A step is counted when the event loop comes to it, so a standstill has cost one of them.
     """
 
-    _STEPS = 5
+    _STEPS = 10
 
     def __init__(self, seconds: float) -> None:
         self._step_s = seconds / self._STEPS
-        self._left = self._STEPS
-        self._limit = asyncio.timeout(None)
+        self._groups: deque[set[asyncio.Task[Any]]] = deque(set() for _ in range(self._STEPS))
+        self._ran_out: set[asyncio.Task[Any]] = set()
+        self._is_counting = False
 
-    async def __aenter__(self) -> None:
-        await self._limit.__aenter__()
-        self._loop = asyncio.get_running_loop()
-        self._step = self._loop.call_later(self._step_s, self._count)
-
-    async def __aexit__(self, *raised: Any) -> None:
-        self._step.cancel()
-        await self._limit.__aexit__(*raised)
+    async def limit(self, work: Awaitable[T]) -> T:
+        """What `work` returns. Raises TimeoutError when it has taken too long."""
+        task = asyncio.current_task()
+        assert task is not None
+        group = self._groups[-1]
+        group.add(task)
+        self._count()
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if task in self._ran_out and task.uncancel() == 0:
+                raise TimeoutError from None
+            raise
+        finally:
+            group.discard(task)
+            self._ran_out.discard(task)
 
     def _count(self) -> None:
-        self._left -= 1
-        if self._left > 0:
-            self._step = self._loop.call_later(self._step_s, self._count)
-        else:
-            self._limit.reschedule(self._loop.time())
+        if not self._is_counting:
+            self._is_counting = True
+            asyncio.get_running_loop().call_later(self._step_s, self._step)
+
+    def _step(self) -> None:
+        self._is_counting = False
+        late = self._groups.popleft()
+        self._groups.append(set())
+        self._ran_out |= late
+        for task in late:
+            task.cancel()
+        if any(self._groups):
+            self._count()
 
 
 class _Pause:
