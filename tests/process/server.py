@@ -73,6 +73,9 @@ class Server:
     put another program around `command`, and give it `variables`, before it starts.
     """
 
+    patience_s = PATIENCE_S
+    """How long a line of the log may take to come."""
+
     def __init__(self, folder: Path, database: Path | None = None, **settings: object) -> None:
         self.database = database or folder / "reservations.db"
         self.settings = {"reservations__ttl_seconds_min": 1, "server__port": 0} | settings
@@ -125,7 +128,7 @@ class Server:
         with self._news:
             self._news.wait_for(
                 lambda: len(_matching(self.lines, event, fields)) >= nth or self._log_is_over,
-                PATIENCE_S,
+                self.patience_s,
             )
             found = _matching(self.lines, event, fields)
         assert len(found) >= nth, (event, fields, self.lines[-20:], self.complaints())

@@ -21,6 +21,8 @@ class Disk(Protocol):
 class Target(Server):
     """A server process; `bug` names one of `planted.BUGS`, `variables` go into its environment."""
 
+    patience_s = 30.0  # attacks have neighbours
+
     def __init__(
         self,
         folder: Path,
