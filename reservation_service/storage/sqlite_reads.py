@@ -57,12 +57,13 @@ def read_rows(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Reserv
 def find_rows(connection: sqlite3.Connection, query: Query) -> Page:
     """One page of the rows that match, and where the next one begins."""
     after = query.after or Place(-1, "")
+    is_filtered = query.status is not None or query.id_prefix != ""
     values = {
         "after_at": after.expires_at,
         "after_id": after.reservation_id,
         "status": query.status,
         "id_prefix": query.id_prefix,
-        "scanned_max": SCANNED_MAX,
+        "scanned_max": SCANNED_MAX if is_filtered else query.limit + 1,
         "limit": query.limit + 1,
     }
     connection.execute("BEGIN")  # both statements see the same rows
