@@ -1,6 +1,10 @@
-"""Attacks that need root, libfaketime or time, and the controls of those in tests/process."""
+"""Attacks that need root, libfaketime or time, and a control of each attack.
+
+`make torture` runs all the controls; here is the first of each, for the sake of time.
+"""
 
 from collections.abc import Callable
+from itertools import islice
 
 import pytest
 
@@ -39,7 +43,7 @@ CONTROLS = [
         stops,
         wall_clock,
     )
-    for bug, control in module.HARNESS.controls.items()
+    for bug, control in islice(module.HARNESS.controls.items(), 1)
 ]
 
 

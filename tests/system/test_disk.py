@@ -1,6 +1,10 @@
-"""What the service promises of its disk, attacked for a while; `make torture` takes longer."""
+"""What the service promises of its disk, attacked for a while; `make torture` takes longer.
+
+It runs all the controls; here is the first of each attack.
+"""
 
 from collections.abc import Callable
+from itertools import islice
 
 import pytest
 
@@ -30,7 +34,7 @@ HARNESSES = [
 CONTROLS = [
     pytest.param(control, id=f"{harness.name}: {bug}")
     for harness in HARNESSES
-    for bug, control in harness.controls.items()
+    for bug, control in islice(harness.controls.items(), 1)
 ]
 
 
