@@ -23,6 +23,7 @@ from reservation_service.store import Claim, Claimed, Retry, Store
 
 Observe = Callable[..., None]
 T = TypeVar("T")
+_Group = dict[asyncio.Task[Any], None]
 
 _DRAIN_S = 1.0
 """How long a stop waits for attempts at work; what is cut short runs again after the restart."""
@@ -184,8 +185,8 @@ class AlarmClock:
     async def _drain(self) -> None:
         tasks = [task for _, task in self._running.values()]
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=_DRAIN_S)
-            for task in late:
+            await asyncio.wait(tasks, timeout=_DRAIN_S)
+            for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
 
@@ -203,15 +204,16 @@ class _Patience:
 
     Whoever begins joins the newest of `_STEPS` groups, and at each step those who are still in the
     oldest group have run out of time: after `seconds` at most, and no less than nine tenths of it.
-    A step is counted when the event loop comes to it, so a standstill has cost one of them.
+    A step is counted when the event loop comes to it, so a standstill has cost one of them. A
+    group keeps the order in which it was joined: nothing here depends on where a task is in memory.
     """
 
     _STEPS = 10
 
     def __init__(self, seconds: float) -> None:
         self._step_s = seconds / self._STEPS
-        self._groups: deque[set[asyncio.Task[Any]]] = deque(set() for _ in range(self._STEPS))
-        self._ran_out: set[asyncio.Task[Any]] = set()
+        self._groups: deque[_Group] = deque({} for _ in range(self._STEPS))
+        self._ran_out: _Group = {}
         self._is_counting = False
 
     async def limit(self, work: Awaitable[T]) -> T:
@@ -219,7 +221,7 @@ class _Patience:
         task = asyncio.current_task()
         assert task is not None
         group = self._groups[-1]
-        group.add(task)
+        group[task] = None
         self._count()
         try:
             return await work
@@ -228,8 +230,8 @@ class _Patience:
                 raise TimeoutError from None
             raise
         finally:
-            group.discard(task)
-            self._ran_out.discard(task)
+            group.pop(task, None)
+            self._ran_out.pop(task, None)
 
     def _count(self) -> None:
         if not self._is_counting:
@@ -239,7 +241,7 @@ class _Patience:
     def _step(self) -> None:
         self._is_counting = False
         late = self._groups.popleft()
-        self._groups.append(set())
+        self._groups.append({})
         self._ran_out |= late
         for task in late:
             task.cancel()

@@ -1,0 +1,116 @@
+"""Looks at the disk around every transaction, as nobody inside of the simulated world can."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from reservation_service.clock import Clock
+from reservation_service.store import Claim, Retry, StoreMessage
+from tests.support.invariants import violations_in
+from tests.torture.simulator_disk import Disk
+from tests.torture.simulator_ledger import Ledger
+from tests.torture.simulator_world import World
+
+_SLOT = """
+SELECT id, generation, alarm_at, alarm_dispatch_at, alarm_attempts, alarm_claim
+FROM reservation WHERE id = ?
+"""
+_UNRECOVERED = """
+SELECT id, generation, alarm_at, alarm_dispatch_at, alarm_attempts, alarm_claim
+FROM reservation WHERE alarm_claim IS NOT NULL OR alarm_dispatch_at > max(alarm_at, ?)
+"""
+_TOO_MANY = """
+SELECT holder, count(*) FROM reservation
+WHERE status = 'held' AND expires_at > ? AND holder <> x''
+GROUP BY holder HAVING count(*) > ?
+"""
+_SECONDS_BETWEEN_LOOKS = 0.5
+_VAIN_LOOKS_MAX = 5
+
+Row = tuple[Any, ...]
+
+
+class Watch:
+    """The checks of one process; what is not as it must be is complained of at once."""
+
+    def __init__(
+        self, world: World, ledger: Ledger, disk: Disk, clock: Clock, max_per_holder: int
+    ) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._disk = disk
+        self._clock = clock
+        self._max_per_holder = max_per_holder
+        self._changes = 0
+        self._last_look = 0.0
+        self._vain_looks = 0
+
+    def recovered(self, latest_ms: int) -> None:
+        """No claim of the process before stands, and no retry waits for longer than it may."""
+        late = self._disk.peek(_UNRECOVERED, latest_ms)
+        if late is not None:
+            self._world.complain(f"after a start: {late}")
+        self._look_at_the_image("the start")
+
+    @contextmanager
+    def batch(self, messages: Sequence[StoreMessage]) -> Iterator[None]:
+        """One transaction: what a crash would keep after it is all that was promised so far."""
+        old_settles = self._old_settles(messages)
+        yield
+        for name, row in self._slots(old_settles):
+            if row != old_settles[name]:
+                self._world.complain(f"an old settle of {name} made {old_settles[name]} {row}")
+        self._count_holds()
+        if any(not isinstance(message, Claim) for message in messages):
+            self._vain_looks = 0
+        if self._disk.total_changes > self._changes:
+            self._look_at_the_image(", ".join(map(_shown, messages)))
+
+    def look(self, *, is_vain: bool) -> None:
+        """The dispatcher has looked; again and again in vain without a reason is a busy loop."""
+        now = self._world.loop.time()
+        is_soon = now - self._last_look < _SECONDS_BETWEEN_LOOKS
+        self._vain_looks = self._vain_looks + 1 if is_vain and is_soon else 0
+        self._last_look = now
+        if self._vain_looks > _VAIN_LOOKS_MAX:
+            self._world.complain("the dispatcher looks again and again, and nothing is due")
+
+    def _count_holds(self) -> None:
+        """Nobody has more holds than one may, unless a step of the clock brought some back."""
+        if self._max_per_holder == 0 or self._world.figures["clock-jump"] > 0:
+            return
+        too_many = self._disk.peek(_TOO_MANY, self._clock.now(), self._max_per_holder)
+        if too_many is not None:
+            self._world.complain(f"too many holds: {too_many}")
+
+    def _old_settles(self, messages: Sequence[StoreMessage]) -> dict[str, Row]:
+        """Rows that a settle is for whose claim does not stand: it gives no right to touch them."""
+        if any(isinstance(message, Claim) for message in messages):
+            return {}  # a claim may change the same rows
+        claims = {message.id: message.claim for message in messages if isinstance(message, Retry)}
+        return {name: row for name, row in self._slots(claims) if row[-1] != claims[name]}
+
+    def _slots(self, names: Iterable[str]) -> list[tuple[str, Row]]:
+        rows = [self._disk.peek(_SLOT, name) for name in names]
+        return [(row[0], row[1:]) for row in rows if row is not None]
+
+    def _look_at_the_image(self, committed: str) -> None:
+        self._changes = self._disk.total_changes
+        self._world.figures["commits"] += 1
+        self._world.note(f"committed {committed}")
+        check_image(self._world, self._ledger, self._disk.serialize())
+
+
+def check_image(world: World, ledger: Ledger, image: bytes) -> None:
+    """Complain of what is not as it must be in the database that a crash would leave now."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(image)
+        complaints = list(ledger.complaints(connection))
+        for complaint in (*complaints, *violations_in(connection)):
+            world.complain(complaint)
+
+
+def _shown(message: StoreMessage) -> str:
+    kind = type(message).__name__
+    return kind if message.id is None else f"{kind} {message.id}"
