@@ -67,6 +67,15 @@ class Connection(aiosqlite.Connection):
         result: T = await self._execute(function, self._conn, *args, **kw)  # type: ignore[no-untyped-call]
         return result
 
+    async def close(self) -> None:
+        """Close, and see the thread's last answer come, cancelled meanwhile or not."""
+        closing = asyncio.ensure_future(super().close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await closing
+            raise
+
 
 async def open_writer(database: Path) -> Connection:
     """The only connection that writes; it creates the file, private to its owner."""

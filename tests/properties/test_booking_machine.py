@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -152,6 +152,28 @@ class Bookings(RuleBasedStateMachine):
         self.gate = None
         self.settle()
 
+    @precondition(lambda self: self.gate is None)
+    @rule(
+        name=names,
+        offset_ms=around,
+        choice=st.sampled_from([is_claim, is_alarm]),
+        call=st.sampled_from(["hold", "extend", "confirm", "confirm late", "release"]),
+    )
+    def race_the_alarm(self, name: str, offset_ms: int, choice: Any, call: str) -> None:
+        """Its holder calls around the deadline, and the alarm comes behind."""
+        self.hold_alarms_back(choice)
+        self.go_to_a_deadline(name, offset_ms)
+        mine, generation = "the row's", "the row's"
+        if call == "hold":
+            self.hold(name, mine, 5)
+        elif call == "extend":
+            self.extend(name, mine, 60, generation)
+        elif call == "release":
+            self.release(name, mine, generation)
+        else:
+            self.confirm(name, mine, generation, late=call == "confirm late")
+        self.let_alarms_go()
+
     @rule(name=names)
     def let_alarms_fail(self, name: str) -> None:
         self.poison.plant(name)
@@ -260,9 +282,10 @@ def expected_summary(seat: Seat) -> tuple[object, ...]:
 
 TestBookings = Bookings.TestCase
 TestBookings.settings = settings(
-    max_examples=25,
+    # no shrinking: it starts services for minutes, and the test has one
+    phases=[Phase.reuse, Phase.generate],
+    max_examples=20,
     stateful_step_count=40,
     deadline=None,
-    report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )

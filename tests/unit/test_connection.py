@@ -162,6 +162,31 @@ async def test_an_opening_that_is_cancelled_leaves_nothing_open(
             one.execute("SELECT 1")
 
 
+async def test_a_closing_that_is_cancelled_still_waits_for_the_thread(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = await open_writer(database)
+    go_on, stopping, stop = threading.Event(), asyncio.Event(), connection.stop
+
+    def stop_late() -> "asyncio.Future[object] | None":
+        connection._tx.put_nowait((None, go_on.wait))
+        stopping.set()
+        return stop()
+
+    monkeypatch.setattr(connection, "stop", stop_late)
+    closing = asyncio.create_task(connection.close())
+    await bounded(stopping.wait(), "the connection to be closed")
+    closing.cancel()
+    await asyncio.wait([closing], timeout=0)
+    await asyncio.sleep(0)
+    was_done = closing.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await bounded(closing, "the closing to end")
+    connection._thread.join(1)
+    assert not was_done, "its thread had not said its last word yet"
+
+
 def test_a_sqlite_too_old_is_refused_in_a_sentence() -> None:
     require_sqlite(SQLITE_MIN)
     with pytest.raises(StartupError, match=r"SQLite 3\.38\.0 or newer is needed.* 3\.37\.2"):
