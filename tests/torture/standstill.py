@@ -65,7 +65,7 @@ def _seconds_until_fired(target: Target, report: Report, scale: float) -> float:
     began, bound = time.monotonic(), allowed(FIRED_SECONDS_MAX, scale)
     with Neighbours(target) as neighbours:
         try:
-            eventually(lambda: target.overdue() == 0, bound + 10)
+            eventually(lambda: target.overdue() == 0, bound + 2)
         except AssertionError:
             report.violations.append(f"{target.overdue()} holds are over and do not expire")
         seconds = round(time.monotonic() - began, 2)
