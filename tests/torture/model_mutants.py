@@ -1,0 +1,213 @@
+"""Every guard of the statements, taken away once: each must be missed by the model.
+
+A guard that another one repeats is taken away together with it. What stands in REDUNDANT changes
+nothing that can be reached: it is fast, or it waits for something to come. When one of those is
+found it has become a guard.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from reservation_service.storage import sqlite_bookings
+from tests.torture.statements import changed
+
+
+class Edit(NamedTuple):
+    """A text in a statement, and what stands there instead."""
+
+    statement: str
+    old: str
+    new: str = ""
+
+
+class Mutant(NamedTuple):
+    """One bug; its name says what goes wrong."""
+
+    name: str
+    edits: Sequence[Edit]
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for edit in self.edits:
+                stack.enter_context(changed(*edit))
+            yield
+
+
+def mutant(name: str, statement: str, old: str, new: str = "") -> Mutant:
+    return Mutant(name, [Edit(statement, old, new)])
+
+
+_NO_SLOT = "alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL,"
+_RUNNING = "id NOT IN (SELECT value FROM json_each(:running))"
+_OWN_GENERATION = "(m.generation IS NULL OR m.generation = r.generation)"
+_LATER = "max(t.expires_at, min(:now + m.ttl_ms, t.created_at + m.max_hold_ms))"
+_STILL_FREE = "m.if_still_free AND r.status IN ('held', 'expired')"
+_TAKEN = "m.if_still_free AND (r.status"
+_REJECTED = ("RECORD_REJECTED", "REMEMBER_REJECTED")
+_REMEMBERED = """NOT EXISTS (SELECT 1 FROM confirm_rejection AS c
+                      WHERE c.reservation = x.id AND c.generation = x.generation
+                        AND c.holder = x.holder AND c.code = x.code)"""
+_OTHER_GENERATION = "WHEN m.generation IS NOT NULL AND m.generation <> r.generation THEN NULL"
+
+MUTANTS = (
+    # EXPIRE
+    mutant("one alarm expires everybody", "EXPIRE", "r.id = m.id AND "),
+    mutant("expire whatever the status", "EXPIRE", "r.status = 'held' AND "),
+    mutant("expire whatever the time", "EXPIRE", " AND r.expires_at <= m.now"),
+    mutant("expire after the deadline only", "EXPIRE", "<= m.now", "< m.now"),
+    mutant("a replay's time is ignored", "EXPIRE", "coalesce(value->>'now', :now)", ":now"),
+    mutant("an expiry leaves the slot", "EXPIRE", _NO_SLOT),
+    # SORT_NAMED and LIMITED_UNTIL
+    mutant("an ended hold is renewed", "SORT_NAMED", "r.status = 'held' AND r.holder", "r.holder"),
+    mutant("a stranger's hold counts", "SORT_NAMED", "IN ('held', 'confirmed')", "= 'confirmed'"),
+    mutant(
+        "the limit is one more", "SORT_NAMED", "> max_per_holder THEN", ">= max_per_holder THEN"
+    ),
+    mutant("no limit is a limit", "SORT_NAMED", " AND max_per_holder > 0"),
+    mutant("what is over counts", "SORT_NAMED", " AND h.expires_at > :now"),
+    mutant("what has ended counts", "SORT_NAMED", "h.status = 'held' AND "),
+    mutant("others' holds count", "SORT_NAMED", "h.holder = s.holder AND "),
+    mutant("others in the batch count", "SORT_NAMED", "BY holder, verdict", "BY verdict"),
+    mutant("refused ones in the batch count", "SORT_NAMED", "BY holder, verdict", "BY holder"),
+    mutant("the last come first", "SORT_NAMED", "ORDER BY key)", "ORDER BY key DESC)"),
+    mutant("wait for the last to end", "LIMITED_UNTIL", "min(h.expires_at)", "max(h.expires_at)"),
+    mutant("wait for others' to end", "LIMITED_UNTIL", "h.holder = m.holder AND "),
+    # HOLD
+    mutant("hold what is confirmed", "HOLD", "IN ('expired', 'released')", "<> 'held'"),
+    mutant("anybody takes a named hold", "HOLD", "reservation.holder = x'' AND "),
+    Mutant(
+        "a named hold takes an anonymous one",
+        [
+            Edit("HOLD", " AND excluded.holder = x''"),
+            Edit("SORT_NAMED", "IN ('held', 'confirmed')", "= 'confirmed'"),
+        ],
+    ),
+    mutant("a new hold keeps the generation", "HOLD", "reservation.generation + 1", "1"),
+    mutant("a new hold keeps the attempts", "HOLD", "alarm_attempts = 0, alarm_claim = NULL,"),
+    # RENEW
+    Mutant(
+        "a stranger renews",
+        [
+            Edit("RENEW", "r.holder = n.holder AND "),
+            Edit("SORT_NAMED", "r.status = 'held' AND r.holder = m.holder", "r.status = 'held'"),
+        ],
+    ),
+    mutant("a renewal shortens", "RENEW", _LATER, _LATER.partition(", ")[2][:-1]),
+    mutant("a renewal without end", "RENEW", ", t.created_at + m.max_hold_ms"),
+    mutant("everybody is renewed", "RENEW", "r.id = n.id AND "),
+    mutant(
+        "a renewal forgets attempts",
+        "RENEW",
+        "CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_attempts ELSE 0 END",
+        "0",
+    ),
+    mutant(
+        "a renewal leaves the old alarm",
+        "RENEW",
+        "alarm_dispatch_at = CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_dispatch_at\n"
+        "                             ELSE n.expires_at END,",
+    ),
+    # EXTEND
+    mutant("everybody is extended", "EXTEND", "r.id = n.id AND "),
+    mutant("a stranger extends", "EXTEND", "r.holder = n.holder AND "),
+    mutant("extend what has ended", "EXTEND", "r.status = 'held' AND "),
+    mutant("extend after the deadline", "EXTEND", " AND r.expires_at > :now"),
+    mutant(
+        "extend another generation",
+        "EXTEND",
+        "(n.generation IS NULL OR n.generation = r.generation)",
+        "true",
+    ),
+    mutant("extend to no later", "EXTEND", " AND n.expires_at > r.expires_at"),
+    mutant("extend without end", "EXTEND", ", t.created_at + m.max_hold_ms"),
+    # CONFIRM
+    mutant("everybody is confirmed", "CONFIRM", "r.id = m.id AND "),
+    mutant("a stranger confirms", "CONFIRM", "r.holder = m.holder\n  AND "),
+    mutant("confirm another generation", "CONFIRM", _OWN_GENERATION, "true"),
+    mutant("confirm what has ended", "CONFIRM", "(r.status = 'held' AND ", "("),
+    mutant("confirm after the deadline", "CONFIRM", " AND r.expires_at > :now"),
+    mutant("confirm late unasked", "CONFIRM", "m.if_still_free AND "),
+    mutant("confirm late what was released", "CONFIRM", _STILL_FREE, "m.if_still_free"),
+    mutant("a confirmation leaves the slot", "CONFIRM", _NO_SLOT),
+    # RELEASE
+    mutant("everybody is released", "RELEASE", "r.id = m.id\n  AND "),
+    mutant("a stranger releases", "RELEASE", "r.holder = m.holder AND "),
+    mutant("release another generation", "RELEASE", f"{_OWN_GENERATION}\n", "true\n"),
+    mutant("release what has ended", "RELEASE", "r.status = 'held' AND "),
+    mutant("release after the deadline", "RELEASE", " AND r.expires_at > :now"),
+    mutant("anybody revokes", "RELEASE", "m.operator AND "),
+    mutant(
+        "an operator releases a hold",
+        "RELEASE",
+        "m.operator AND r.status = 'confirmed'",
+        "m.operator",
+    ),
+    mutant("a release leaves the slot", "RELEASE", _NO_SLOT),
+    # confirmations that came too late
+    *(
+        Mutant(name, [Edit(statement, old, new) for statement in _REJECTED])
+        for name, old, new in (
+            ("a rejection is recorded again", _REMEMBERED, "true"),
+            ("rejections fill the log", f" < {sqlite_bookings.REJECTIONS_MAX}", " < 1000"),
+            ("a stranger is rejected unasked", _TAKEN, "(r.status"),
+            ("taken though it is over", " AND r.expires_at > :now", ""),
+            ("rejected in another generation", _OTHER_GENERATION, "WHEN false THEN NULL"),
+            ("everybody is rejected", "ON r.id = m.id", "ON true"),
+        )
+    ),
+    # RECORD
+    mutant("events of what did not change", "RECORD", "WHERE r.batch = :batch"),
+    mutant("failures of old attempts", "RECORD_FAILED", "r.alarm_claim = m.value->>'claim' AND "),
+    mutant("failures that were none", "RECORD_FAILED", " AND m.value->>'record'"),
+    # RETRY
+    mutant("settle everybody of a claim", "RETRY", "r.id = m.id AND "),
+    mutant("settle without the claim", "RETRY", " AND r.alarm_claim = m.claim"),
+    # CLAIM
+    mutant("claim before it is due", "DUE", "alarm_dispatch_at <= :now", "alarm_at IS NOT NULL"),
+    mutant("claim what is at work", "DUE", _RUNNING, "true"),
+    mutant("a new alarm waits for an old attempt", "DUE", "alarm_claim IS NULL OR "),
+    mutant("claim more than asked for", "DUE", " LIMIT :limit"),
+    mutant("claim the last due first", "DUE", "BY alarm_dispatch_at", "BY alarm_dispatch_at DESC"),
+    mutant("claim everybody", "CLAIM", "id IN (SELECT value FROM json_each(:ids))", "true"),
+    mutant("attempts are not counted", "CLAIM", "alarm_attempts + 1", "max(alarm_attempts, 1)"),
+    # OUTCOMES and the head of the due index
+    mutant("wake for what is at work", "OUTCOMES", _RUNNING, "true"),
+    mutant("sleep over a new alarm", "OUTCOMES", "alarm_claim IS NULL\n       OR "),
+    mutant("everything has changed", "OUTCOMES", "r.batch = :batch", "1"),
+    mutant("everybody owns", "OUTCOMES", "r.holder = m.holder", "1"),
+    # RECOVER
+    mutant("claims outlive their process", "RECOVER", "alarm_attempts > 0", "false"),
+    mutant("a start forgets attempts", "RECOVER", "SET ", "SET alarm_attempts = 1, "),
+    mutant("a start forgets backoffs", "RECOVER", ":now + :cap_ms", "alarm_at"),
+    mutant("a start keeps any backoff", "RECOVER", ":now + :cap_ms", "alarm_dispatch_at"),
+    mutant("a handler that kills spins", "RECOVER", "alarm_attempts = 1", "true"),
+    mutant("what was cut short waits", "RECOVER", "alarm_attempts = 1", "false"),
+    mutant("a start puts off", "RECOVER", "min(alarm_dispatch_at", "max(alarm_dispatch_at"),
+    mutant("a start is early", "RECOVER", "max(alarm_at,", "max(0,"),
+)
+
+REDUNDANT = (
+    # what is sorted as a renewal is a hold of one's own, and EXPIRE has ended what was over
+    mutant("renew what has ended", "RENEW", "r.status = 'held' AND "),
+    mutant("renew after the deadline", "RENEW", " AND r.expires_at > :now"),
+    # a confirmed row rejects nothing of its own holder
+    Mutant(
+        "rejected though it was confirmed",
+        [Edit(one, "r.batch <> :batch", "true") for one in _REJECTED],
+    ),
+    # what is claimed is over: EXPIRE ends it before a hold, and no extension finds it live
+    mutant("a new hold keeps the claim", "HOLD", " alarm_claim = NULL,"),
+    mutant(
+        "an extension keeps the claim",
+        "EXTEND",
+        "CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_claim END",
+        "r.alarm_claim",
+    ),
+    # a claim that stands is of an alarm that was due: planned events will make these guards
+    mutant("a retry is early", "RETRY", "max(r.alarm_at, ", "max(0, "),
+    mutant("a retry forgets what is planned next", "RETRY", "r.expires_at > m.seen", "false"),
+    # an index makes it fast; rows without attempts have no claim, and are tried when due
+    mutant("a start looks at everything", "RECOVER", "WHERE alarm_attempts > 0"),
+)

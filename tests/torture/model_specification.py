@@ -1,0 +1,353 @@
+"""What one message does to a reservation, said a second time, row by row and without any SQL.
+
+Written from the contract and the lifecycle; the statements are compared with it column by column.
+"""
+
+from collections.abc import Collection, Iterable
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from reservation_service.reservation import Confirm, Expire, Extend, Hold, Release
+from reservation_service.store import Retry
+
+Request = Hold | Expire | Extend | Confirm | Release
+REJECTIONS_MAX = 20
+
+
+class Row(NamedTuple):
+    """One reservation as the table has it, without what only marks the batch."""
+
+    id: str
+    status: str
+    holder: bytes
+    generation: int
+    created_at: int
+    expires_at: int
+    expired_at: int | None
+    confirmed_at: int | None
+    released_at: int | None
+    expiration_count: int
+    alarm_at: int | None
+    alarm_dispatch_at: int | None
+    alarm_attempts: int
+    alarm_claim: int | None
+
+
+class Event(NamedTuple):
+    """One line of the log; `data` is decoded."""
+
+    reservation: str
+    generation: int
+    type: str
+    at: int
+    trigger: str
+    data: Any = None
+
+
+class Rejection(NamedTuple):
+    """A confirmation that came too late, remembered so that it is recorded once."""
+
+    reservation: str
+    generation: int
+    holder: bytes
+    code: str
+
+
+class Tables(NamedTuple):
+    """What is on the disk, in a canonical order."""
+
+    rows: tuple[Row, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+
+    def row(self, reservation_id: str) -> Row | None:
+        return next((row for row in self.rows if row.id == reservation_id), None)
+
+    def with_row(self, changed: Row | None) -> "Tables":
+        if changed is None:
+            return self
+        others = [row for row in self.rows if row.id != changed.id]
+        return self._replace(rows=tuple(sorted([*others, changed])))
+
+
+class Step(NamedTuple):
+    """What one message leads to."""
+
+    tables: Tables
+    events: tuple[Event, ...] = ()
+    changed: bool = False
+    limited_until: int | None = None
+
+
+class Look(NamedTuple):
+    """A claim: take up to `limit` due alarms, leaving out those `running` here."""
+
+    limit: int
+    lease_ms: int
+    running: tuple[str, ...]
+
+
+class Recovery(NamedTuple):
+    """How a start plans anew what a dead process left."""
+
+    first_ms: int
+    cap_ms: int
+
+
+def is_live(row: Row | None, now: int) -> bool:
+    return row is not None and row.status == "held" and now < row.expires_at
+
+
+def tell(tables: Tables, message: Request | Retry, now: int) -> Step:
+    """One message of a reservation, alone in its transaction."""
+    row = tables.row(message.id)
+    match message:
+        case Hold():
+            return _hold(tables, row, message, now)
+        case Expire():
+            return _expire(tables, row, message.trigger, now, message.now)
+        case Extend():
+            return _extend(tables, row, message, now)
+        case Confirm():
+            return _confirm(tables, row, message, now)
+        case Release():
+            return _release(tables, row, message, now)
+        case Retry():
+            return _settle(tables, row, message, now)
+
+
+def claim(tables: Tables, ids: Collection[str], look: Look, now: int, token: int) -> Tables:
+    """The attempts at `ids` are counted and leased."""
+    for row in tables.rows:
+        if row.id in ids:
+            leased = row._replace(
+                alarm_attempts=row.alarm_attempts + 1,
+                alarm_dispatch_at=now + look.lease_ms,
+                alarm_claim=token,
+            )
+            tables = tables.with_row(leased)
+    return tables
+
+
+def may_be_claimed(tables: Tables, look: Look, now: int) -> list[set[str]]:
+    """The sets of reservations of which a claim takes exactly one: the longest due, ties apart."""
+    due = sorted(
+        (row.alarm_dispatch_at, row.id)
+        for row in tables.rows
+        if row.alarm_dispatch_at is not None
+        and row.alarm_dispatch_at <= now
+        and not (row.alarm_claim is not None and row.id in look.running)
+    )
+    if len(due) <= look.limit:
+        return [{name for _, name in due}]
+    last = due[look.limit - 1][0]
+    sure = {name for at, name in due if at < last}
+    ties = [name for at, name in due if at == last]
+    return [sure | set(rest) for rest in combinations(ties, look.limit - len(sure))]
+
+
+def next_due(tables: Tables, running: Collection[str], now: int) -> int | None:
+    """When the dispatcher is to look again: what is at work beyond its lease wakes nobody."""
+    return min(
+        (
+            row.alarm_dispatch_at
+            for row in tables.rows
+            if row.alarm_dispatch_at is not None
+            and not (
+                row.alarm_dispatch_at <= now and row.alarm_claim is not None and row.id in running
+            )
+        ),
+        default=None,
+    )
+
+
+def start(tables: Tables, now: int, recovery: Recovery) -> Tables:
+    """A new process: old claims are void, counts and backoffs are not; `first_ms` is 1 here."""
+    for row in tables.rows:
+        if row.alarm_attempts == 0:
+            continue
+        assert row.alarm_at is not None
+        assert row.alarm_dispatch_at is not None
+        if row.alarm_claim is None:
+            latest = now + recovery.cap_ms
+        elif row.alarm_attempts == 1:
+            latest = row.alarm_at
+        else:
+            latest = now + recovery.first_ms
+        planned = max(row.alarm_at, min(row.alarm_dispatch_at, latest))
+        tables = tables.with_row(row._replace(alarm_dispatch_at=planned, alarm_claim=None))
+    return tables
+
+
+def broken_rules(tables: Tables) -> Iterable[str]:
+    """What must be true of every row in every reachable state."""
+    for row in tables.rows:
+        due, at = row.alarm_dispatch_at, row.alarm_at
+        rules = {
+            "the slot is what the state plans": at
+            == (row.expires_at if row.status == "held" else None),
+            "planned and tried go together": (at is None) == (due is None),
+            "nothing is tried early": at is None or due is None or due >= at,
+            "a new alarm is tried when it is due": row.alarm_attempts > 0 or due == at,
+            "attempts belong to an alarm": row.alarm_attempts == 0 or at is not None,
+            "a claim is an attempt": row.alarm_claim is None or row.alarm_attempts > 0,
+            "one expiry per hold": row.expiration_count == (row.expired_at is not None),
+            "held means not over": row.status != "held" or row.expiration_count == 0,
+        }
+        yield from (f"{row.id}: {rule}" for rule, holds in rules.items() if not holds)
+
+
+def _hold(tables: Tables, row: Row | None, message: Hold, now: int) -> Step:
+    events: tuple[Event, ...] = ()
+    if row is not None and row.status == "held" and not is_live(row, now):
+        tables, events, *_ = _expire(tables, row, "request", now, None)
+        row = tables.row(message.id)
+    is_named = message.holder != b""
+    if row is not None and row.status == "held" and row.holder == message.holder and is_named:
+        return _renew(tables, row, message, now)
+    if row is not None and (
+        row.status == "confirmed"
+        or (row.status == "held" and (is_named or row.holder != message.holder))
+    ):
+        return Step(tables, events)
+    if (until := _limited_until(tables, message, now)) is not None:
+        return Step(tables, events, limited_until=until)
+    generation = row.generation + 1 if row else 1
+    deadline = now + message.ttl_ms
+    held = Row(
+        message.id, "held", message.holder, generation, now, deadline, None, None, None, 0,
+        deadline, deadline, 0, None,
+    )  # fmt: skip
+    event = Event(message.id, generation, "held", now, "request")
+    return Step(tables.with_row(held), (*events, event), changed=True)
+
+
+def _renew(tables: Tables, row: Row, message: Hold, now: int) -> Step:
+    renewed = _until(row, _later(row, message, now))
+    event = Event(row.id, row.generation, "renewed", now, "request")
+    return Step(tables.with_row(renewed), (event,), changed=True)
+
+
+def _limited_until(tables: Tables, message: Hold, now: int) -> int | None:
+    """When this holder's first hold ends, if there are as many as there may be."""
+    if message.holder == b"" or message.max_per_holder == 0:
+        return None
+    ends = [
+        row.expires_at for row in tables.rows if is_live(row, now) and row.holder == message.holder
+    ]
+    return min(ends, default=now) if len(ends) >= message.max_per_holder else None
+
+
+def _expire(tables: Tables, row: Row | None, trigger: str, now: int, given: int | None) -> Step:
+    at = now if given is None else given
+    if row is None or row.status != "held" or at < row.expires_at:
+        return Step(tables)
+    over = _idle(row)._replace(
+        status="expired", expired_at=at, expiration_count=row.expiration_count + 1
+    )
+    event = Event(row.id, row.generation, "expired", now, str(trigger))
+    return Step(tables.with_row(over), (event,), changed=True)
+
+
+def _extend(tables: Tables, row: Row | None, message: Extend, now: int) -> Step:
+    if row is None or not _is_own(row, message) or not is_live(row, now):
+        return Step(tables)
+    deadline = _later(row, message, now)
+    if deadline == row.expires_at:
+        return Step(tables)
+    event = Event(row.id, row.generation, "extended", now, "request")
+    return Step(tables.with_row(_until(row, deadline)), (event,), changed=True)
+
+
+def _confirm(tables: Tables, row: Row | None, message: Confirm, now: int) -> Step:
+    if row is None:
+        return Step(tables)
+    in_time = is_live(row, now) or (message.if_still_free and row.status in {"held", "expired"})
+    if not _is_own(row, message) or not in_time:
+        return _reject(tables, row, message, now)
+    kept = _idle(row)._replace(status="confirmed", confirmed_at=now)
+    event = Event(row.id, row.generation, "confirmed", now, "request")
+    return Step(tables.with_row(kept), (event,), changed=True)
+
+
+def _reject(tables: Tables, row: Row, message: Confirm, now: int) -> Step:
+    code = _why_rejected(row, message, now)
+    if code is None:
+        return Step(tables)
+    rejection = Rejection(row.id, row.generation, message.holder, code)
+    same_hold = [one for one in tables.rejections if one[:2] == rejection[:2]]
+    if rejection in same_hold or len(same_hold) >= REJECTIONS_MAX:
+        return Step(tables)
+    event = Event(row.id, row.generation, "confirm-rejected", now, "request", {"code": code})
+    remembered = tuple(sorted([*tables.rejections, rejection]))
+    return Step(tables._replace(rejections=remembered), (event,))
+
+
+def _why_rejected(row: Row, message: Confirm, now: int) -> str | None:
+    if row.holder != message.holder:
+        is_taken = row.status == "confirmed" or is_live(row, now)
+        return "taken" if message.if_still_free and is_taken else None
+    if message.generation not in {None, row.generation} or row.status == "confirmed":
+        return None
+    return "hold-released" if row.status == "released" else "hold-expired"
+
+
+def _release(tables: Tables, row: Row | None, message: Release, now: int) -> Step:
+    if row is None:
+        return Step(tables)
+    is_given_up = _is_own(row, message) and is_live(row, now)
+    if not is_given_up and not (message.operator and row.status == "confirmed"):
+        return Step(tables)
+    freed = _idle(row)._replace(status="released", released_at=now)
+    event = Event(row.id, row.generation, "released", now, "request")
+    return Step(tables.with_row(freed), (event,), changed=True)
+
+
+def _settle(tables: Tables, row: Row | None, message: Retry, now: int) -> Step:
+    if row is None or row.alarm_claim is None or row.alarm_claim != message.claim:
+        return Step(tables)
+    assert row.alarm_at is not None
+    planned = max(row.alarm_at, now + message.delay_ms)
+    if message.seen < row.expires_at:  # not tried yet: it does not wait for the backoff
+        planned = max(row.alarm_at, min(planned, row.expires_at))
+    events = (_failure(row, now),) if message.record else ()
+    settled = row._replace(alarm_claim=None, alarm_dispatch_at=planned)
+    return Step(tables.with_row(settled), events)
+
+
+def _failure(row: Row, now: int) -> Event:
+    assert row.alarm_at is not None
+    data = {
+        "scheduledTime": row.alarm_at,
+        "retryCount": row.alarm_attempts - 1,
+        "isRetry": row.alarm_attempts > 1,
+        "lateness": now - row.alarm_at,
+        "outcome": "failed",
+    }
+    return Event(row.id, row.generation, "alarm-failed", now, "alarm", data)
+
+
+def _is_own(row: Row, message: Extend | Confirm | Release) -> bool:
+    return row.holder == message.holder and message.generation in {None, row.generation}
+
+
+def _later(row: Row, message: Hold | Extend, now: int) -> int:
+    """A deadline never moves back, and a hold lasts so long at most."""
+    return max(row.expires_at, min(now + message.ttl_ms, row.created_at + message.max_hold_ms))
+
+
+def _until(row: Row, deadline: int) -> Row:
+    """The row with this deadline; another one is another alarm."""
+    if deadline == row.expires_at:
+        return row
+    return row._replace(
+        expires_at=deadline,
+        alarm_at=deadline,
+        alarm_dispatch_at=deadline,
+        alarm_attempts=0,
+        alarm_claim=None,
+    )
+
+
+def _idle(row: Row) -> Row:
+    """The row without any alarm."""
+    return row._replace(alarm_at=None, alarm_dispatch_at=None, alarm_attempts=0, alarm_claim=None)
