@@ -92,7 +92,7 @@ class Database:
         execute = self._connection.execute
         rows = tuple(Row(*row) for row in execute(_ROWS))
         rejections = tuple(Rejection(*row) for row in execute(_REJECTIONS))
-        events = tuple(Event(*row[:-1], _decoded(row[-1])) for row in execute(_EVENTS))
+        events = tuple(Event._make((*row[:-1], _decoded(row[-1]))) for row in execute(_EVENTS))
         return Committed(Tables(rows, rejections), events)
 
 
