@@ -103,8 +103,13 @@ class SqliteUnderTest:
     async def open(self, clock: Clock) -> OpenedSqlite:
         await self.close()
         engine = await SqliteEngine.open(self.database)
-        await engine.migrate()
-        self._opened = OpenedSqlite(engine, await engine.start(clock, RECOVERY))
+        try:
+            await engine.migrate()
+            reloaded = await engine.start(clock, RECOVERY)
+        except BaseException:
+            await engine.close()
+            raise
+        self._opened = OpenedSqlite(engine, reloaded)
         return self._opened
 
     async def close(self) -> None:
