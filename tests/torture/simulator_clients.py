@@ -75,12 +75,12 @@ class Action:
     plan: Callable[[Caller], tuple[str, Call]]
 
     @property
-    def is_hold(self) -> bool:
-        return self.name == "hold"
-
-    @property
     def needs_hold(self) -> bool:
         return self.name in {"extend", "confirm", "release"}
+
+    @property
+    def is_the_holders(self) -> bool:
+        return self.needs_hold or self.name == "hold"
 
 
 def _hold(caller: Caller) -> tuple[str, Call]:
@@ -246,14 +246,14 @@ class Client:
         return answer is not None
 
     def _learn(self, errand: _Errand, answer: Answer) -> None:
-        """Remember what was shown, and who was told that the hold is theirs."""
+        """Remember what was shown, and whose call it was that the hold obeyed."""
         verdict = "done" if answer.changed else "answered"
         self._world.figures[f"{errand.action.name} {verdict}"] += 1
         self._ledger.see(answer.row)
         self._generations[errand.reservation_id] = answer.row.generation
-        if errand.action.is_hold and answer.changed:
+        if errand.action.is_the_holders and answer.changed:
             self._holds[errand.reservation_id] = errand.holder
-            self._ledger.hold(answer.row, is_named=errand.holder in NAMED)
+            self._ledger.own(answer.row, errand.holder, is_named=errand.holder in NAMED)
 
     async def _send(self, errand: _Errand) -> Answer | None:
         """The answer, or None when nothing was changed and nothing was learned."""

@@ -41,6 +41,7 @@ class Ledger:
         self._fired: Counter[Change] = Counter()
         self._held: dict[Hold, Reservation] = {}
         self._until: dict[Hold, int] = {}
+        self._owners: dict[Hold, str] = {}
         self._named: set[Hold] = set()
         self._latest: dict[str, Reservation] = {}
         self._attempts: dict[Slot, int] = {}
@@ -74,10 +75,14 @@ class Ledger:
         if row.created_at != first.created_at:
             self.broken.append(f"two holds have generation {row.generation}: {first} and {row}")
 
-    def hold(self, row: Reservation, *, is_named: bool) -> None:
-        """A holder was told that this hold is theirs; until a named one's ends, nobody has it."""
+    def own(self, row: Reservation, holder: str, *, is_named: bool) -> None:
+        """A holder was told that a call of theirs had its effect on this hold."""
+        key = row.reservation_id, row.generation
+        owner = self._owners.setdefault(key, holder)
+        if owner != holder:
+            self.broken.append(f"the hold {key} of {owner} obeyed {holder}")
         if is_named:
-            self._named.add((row.reservation_id, row.generation))
+            self._named.add(key)
 
     def claim(self, claimed: Sequence[Claimed], at_work: Container[Slot]) -> None:
         """These attempts begin, while others are still at work in the same process."""

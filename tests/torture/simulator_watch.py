@@ -1,11 +1,12 @@
 """Looks at the disk around every transaction, as nobody inside of the simulated world can."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import NamedTuple
 
 from reservation_service.clock import Clock
+from reservation_service.reservation import Confirm, Extend, Release
 from reservation_service.store import Claim, Retry, StoreMessage
 from tests.support.invariants import violations_in
 from tests.torture.simulator_disk import Disk
@@ -13,7 +14,7 @@ from tests.torture.simulator_ledger import Ledger
 from tests.torture.simulator_world import World
 
 _SLOT = """
-SELECT id, generation, alarm_at, alarm_dispatch_at, alarm_attempts, alarm_claim
+SELECT id, generation, status, expires_at, alarm_at, alarm_dispatch_at, alarm_attempts, alarm_claim
 FROM reservation WHERE id = ?
 """
 _UNRECOVERED = """
@@ -28,7 +29,23 @@ GROUP BY holder HAVING count(*) > ?
 _SECONDS_BETWEEN_LOOKS = 0.5
 _VAIN_LOOKS_MAX = 5
 
-Row = tuple[Any, ...]
+
+class Slot(NamedTuple):
+    """A row, as far as deadlines and alarms go."""
+
+    id: str
+    generation: int
+    status: str
+    expires_at: int
+    alarm_at: int | None
+    dispatch_at: int | None
+    attempts: int
+    claim: int | None
+
+    @property
+    def deadline(self) -> tuple[int, str, int]:
+        """What a claim in the same batch leaves alone."""
+        return self.generation, self.status, self.expires_at
 
 
 class Watch:
@@ -56,13 +73,17 @@ class Watch:
     @contextmanager
     def batch(self, messages: Sequence[StoreMessage]) -> Iterator[None]:
         """One transaction: what a crash would keep after it is all that was promised so far."""
-        old_settles = self._old_settles(messages)
+        before, began_at = self._slots(messages), self._clock.now()
         yield
-        for name, row in self._slots(old_settles):
-            if row != old_settles[name]:
-                self._world.complain(f"an old settle of {name} made {old_settles[name]} {row}")
+        after = self._slots(messages)
+        has_claim = any(isinstance(message, Claim) for message in messages)
+        for message in messages:
+            if isinstance(message, Retry) and not has_claim:  # which may change the same rows
+                self._settled(message, before.get(message.id), after.get(message.id))
+            elif isinstance(message, Extend | Confirm | Release):
+                self._changed(message, began_at, before.get(message.id), after.get(message.id))
         self._count_holds()
-        if any(not isinstance(message, Claim) for message in messages):
+        if not all(isinstance(message, Claim) for message in messages):
             self._vain_looks = 0
         if self._disk.total_changes > self._changes:
             self._look_at_the_image(", ".join(map(_shown, messages)))
@@ -84,16 +105,29 @@ class Watch:
         if too_many is not None:
             self._world.complain(f"too many holds: {too_many}")
 
-    def _old_settles(self, messages: Sequence[StoreMessage]) -> dict[str, Row]:
-        """Rows that a settle is for whose claim does not stand: it gives no right to touch them."""
-        if any(isinstance(message, Claim) for message in messages):
-            return {}  # a claim may change the same rows
-        claims = {message.id: message.claim for message in messages if isinstance(message, Retry)}
-        return {name: row for name, row in self._slots(claims) if row[-1] != claims[name]}
+    def _settled(self, message: Retry, before: Slot | None, after: Slot | None) -> None:
+        """A claim that does not stand any more gives no right to touch the row."""
+        if before != after and (before is None or before.claim != message.claim):
+            self._world.complain(f"an old settle made {before} {after}")
 
-    def _slots(self, names: Iterable[str]) -> list[tuple[str, Row]]:
-        rows = [self._disk.peek(_SLOT, name) for name in names]
-        return [(row[0], row[1:]) for row in rows if row is not None]
+    def _changed(
+        self,
+        message: Extend | Confirm | Release,
+        began_at: int,
+        before: Slot | None,
+        after: Slot | None,
+    ) -> None:
+        """At the deadline a hold is over, whether or not its alarm has run."""
+        is_asked_for = isinstance(message, Confirm) and message.if_still_free
+        if before is None or before.status != "held" or is_asked_for:
+            return
+        moved = after is None or after.deadline != before.deadline
+        if moved and before.expires_at <= began_at:
+            self._world.complain(f"{message} came late and made {before} {after}")
+
+    def _slots(self, messages: Sequence[StoreMessage]) -> dict[str, Slot]:
+        rows = [self._disk.peek(_SLOT, message.id) for message in messages if message.id]
+        return {row[0]: Slot(*row) for row in rows if row is not None}
 
     def _look_at_the_image(self, committed: str) -> None:
         self._changes = self._disk.total_changes
