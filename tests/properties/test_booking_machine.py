@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from reservation_service.reservation import Expire, Trigger
 from reservation_service.store import Claim
 from tests.properties.booking_oracle import Oracle, Said, Seat
 from tests.support.clock import FakeClock
@@ -45,10 +44,6 @@ around = st.sampled_from([-1, 0, 1])
 
 def is_claim(message: object) -> bool:
     return isinstance(message, Claim)
-
-
-def is_alarm(message: object) -> bool:
-    return isinstance(message, Expire) and message.trigger is Trigger.ALARM
 
 
 def said(answer: Answer) -> Said:
@@ -139,10 +134,12 @@ class Bookings(RuleBasedStateMachine):
             self.settle()
 
     @precondition(lambda self: self.gate is None)
-    @rule(choice=st.sampled_from([is_claim, is_alarm]))
-    def hold_alarms_back(self, choice: Any) -> None:
+    @rule(is_counted=st.booleans())
+    def hold_alarms_back(self, is_counted: bool) -> None:
         """Before they are counted, or between the count and the effect."""
-        self.gate, self.steps_left = self.service.gates.before(choice), STEPS_HELD_BACK_MAX
+        gates = self.service.gates
+        self.gate = gates.ring() if is_counted else gates.before(is_claim)
+        self.steps_left = STEPS_HELD_BACK_MAX
 
     @precondition(lambda self: self.gate is not None)
     @rule()
@@ -156,12 +153,12 @@ class Bookings(RuleBasedStateMachine):
     @rule(
         name=names,
         offset_ms=around,
-        choice=st.sampled_from([is_claim, is_alarm]),
+        is_counted=st.booleans(),
         call=st.sampled_from(["hold", "extend", "confirm", "confirm late", "release"]),
     )
-    def race_the_alarm(self, name: str, offset_ms: int, choice: Any, call: str) -> None:
+    def race_the_alarm(self, name: str, offset_ms: int, is_counted: bool, call: str) -> None:
         """Its holder calls around the deadline, and the alarm comes behind."""
-        self.hold_alarms_back(choice)
+        self.hold_alarms_back(is_counted)
         self.go_to_a_deadline(name, offset_ms)
         mine, generation = "the row's", "the row's"
         if call == "hold":

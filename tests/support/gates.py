@@ -1,15 +1,17 @@
-"""Wait points around the store, and a disk that can be made to fail.
+"""Wait points around the store and before alarms, and a disk that can be made to fail.
 
 `GatedStore` is the real store with a door before and behind every message. A test closes a door
-for chosen messages, waits until one stands before it, and lets it through when it likes.
+for chosen messages, waits until one stands before it, and lets it through when it likes. What
+stands there has its reservation's turn; an alarm before the door of `GatedNamespace` has not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from reservation_service.actor import ReservationActor, ReservationNamespace
 from reservation_service.errors import ServiceError
-from reservation_service.reservation import Message, Outcome, Reservation
+from reservation_service.reservation import AlarmInfo, HoldLimits, Message, Outcome, Reservation
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.store import (
     Claim,
@@ -20,6 +22,7 @@ from reservation_service.store import (
     Query,
     Result,
     Retry,
+    Store,
     StoreMessage,
 )
 from tests.support.waiting import Signal
@@ -60,7 +63,16 @@ class Gates:
         self.write_failure: ServiceError | None = None
         self.read_failure: ServiceError | None = None
         self.batches: list[Sequence[StoreMessage]] = []
-        self._closed: dict[str, list[Gate]] = {"before": [], "after": [], "batch": []}
+        self._closed: dict[str, list[Gate]] = {
+            "ring": [],
+            "before": [],
+            "after": [],
+            "batch": [],
+        }
+
+    def ring(self) -> Gate:
+        """Hold alarms back that are counted and leased; calls of their reservations go through."""
+        return self._close("ring", lambda _: True)
 
     def before(self, choice: Choice) -> Gate:
         """Hold such messages back before the store has them."""
@@ -160,3 +172,26 @@ class GatedStore(GroupedStore):
         row = await super().settle(retry)
         await self._gates.enter("after", retry)
         return row
+
+
+class GatedNamespace(ReservationNamespace):
+    """The real actors, their alarms behind `gates`."""
+
+    def __init__(self, gates: Gates, store: Store, limits: HoldLimits) -> None:
+        super().__init__(store, limits)
+        self._gates = gates
+
+    def get_by_name(self, reservation_id: str) -> ReservationActor:
+        return _GatedActor(
+            reservation_id, self._store, self._limits, self._turns, gates=self._gates
+        )
+
+
+class _GatedActor(ReservationActor):
+    def __init__(self, *parts: Any, gates: Gates) -> None:
+        super().__init__(*parts)
+        self._gates = gates
+
+    async def alarm(self, info: AlarmInfo) -> Outcome:
+        await self._gates.enter("ring", info)
+        return await super().alarm(info)

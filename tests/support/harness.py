@@ -21,7 +21,7 @@ from yarl import URL
 from reservation_service import service as composition
 from reservation_service.config import Settings
 from tests.support.clock import FakeClock
-from tests.support.gates import GatedStore, Gates
+from tests.support.gates import GatedNamespace, GatedStore, Gates
 from tests.support.poison import Poison
 from tests.support.recorder import Recorder
 from tests.support.waiting import WAIT_SECONDS_MAX, bounded
@@ -77,7 +77,10 @@ class ServiceHarness:
             waker=self.waker,
             jitter=lambda: 0.0,
         )
-        with patch.object(composition, "GroupedStore", partial(GatedStore, self.gates)):
+        with (
+            patch.object(composition, "GroupedStore", partial(GatedStore, self.gates)),
+            patch.object(composition, "ReservationNamespace", partial(GatedNamespace, self.gates)),
+        ):
             await service.start()
         self._service = service
         self._running = asyncio.create_task(service.run())
