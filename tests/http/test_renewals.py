@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from reservation_service.reservation import Expire, Trigger
 from tests.conftest import StartService
 from tests.http.answers import assert_problem
 from tests.http.bookings import (
@@ -28,10 +27,6 @@ from tests.support.rows import history, row
 ALICE, BOB = "alice-4711", "bob-0815"
 CAPPED: dict[str, object] = {"ttl_seconds_max": 60, "max_hold_seconds": 100}
 CAP = START + 100_000
-
-
-def is_alarm(message: object) -> bool:
-    return isinstance(message, Expire) and message.trigger is Trigger.ALARM
 
 
 def kinds(service: ServiceHarness, name: str = "seat-1") -> list[str]:
@@ -219,7 +214,7 @@ async def test_a_hold_made_anew_during_a_failing_attempt_keeps_its_new_alarm(
 ) -> None:
     service.poison.plant("seat-1")
     held(await hold(service, "seat-1", ALICE))
-    attempt = service.gates.before(is_alarm)
+    attempt = service.gates.ring()
     service.clock.advance(TTL_MS)
     await attempt.reached()
     again = held(await hold(service, "seat-1", ALICE))

@@ -245,7 +245,7 @@ def run(story: type[Story], examples: int) -> None:
 
 
 def test_the_service_and_the_oracle_tell_the_same_story() -> None:
-    run(Story, examples=40)
+    run(Story, examples=25)
 
 
 class ForgetfulStory(Story):
