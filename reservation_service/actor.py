@@ -125,15 +125,17 @@ class _Turns:
     """Who is at work, and who waits for it, by ID; an ID that is at rest is not here at all."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, deque[asyncio.Future[None]] | None] = {}
 
     def enter(self, reservation_id: str) -> asyncio.Future[None] | None:
         """None when it is the caller's turn, else what to `wait` for."""
-        waiting = self._waiting.get(reservation_id)
-        if waiting is None:
-            self._waiting[reservation_id] = deque()
+        if reservation_id not in self._waiting:
+            self._waiting[reservation_id] = None  # nobody waits, as a rule
             return None
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting[reservation_id]
+        if waiting is None:
+            waiting = self._waiting[reservation_id] = deque()
         waiting.append(turn)
         return turn
 

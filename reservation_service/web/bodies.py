@@ -44,10 +44,10 @@ async def _read(request: web.Request) -> bytes:
         raise BadRequest("unsupported-media-type", "Send Content-Type: application/json.")
     try:
         if request.content.is_eof():  # it came with its headers: nothing to wait for
-            return await request.read()
-        announced = request.content_length or 0
-        if announced > request.client_max_size:
-            raise web.HTTPRequestEntityTooLarge(request.client_max_size, announced)
+            body = request.content.read_nowait()
+            _refuse_too_large(request, len(body))
+            return body
+        _refuse_too_large(request, request.content_length or 0)
         with request.app[WAITING_FOR_CLIENT](request):
             async with asyncio.timeout(BODY_SECONDS_MAX):
                 return await request.read()
@@ -55,6 +55,11 @@ async def _read(request: web.Request) -> bytes:
         raise BadRequest("body-too-slow", "The request body took too long to arrive.") from None
     except web.RequestPayloadError:  # not encoded as its headers say
         raise BadRequest("invalid-body", BODY_SENTENCE) from None
+
+
+def _refuse_too_large(request: web.Request, size: int) -> None:
+    if size > request.client_max_size:
+        raise web.HTTPRequestEntityTooLarge(request.client_max_size, size)
 
 
 def _parse(body: bytes) -> dict[str, Any]:
