@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -103,6 +103,13 @@ class ServerSettings(Section):
     body_bytes_max: int = _number(16_384, 256, 1_048_576)
     requests_max: int = _number(1_000, 1, 100_000)
     connections_max: int = _number(2_000, 1, 100_000)
+
+
+class AuthSettings(Section):
+    """Who has to present a key."""
+
+    mode: Literal["keys", "none"] = Field(default="keys", description='"keys" or "none"')
+    public: bool = _switch(False)
 
 
 def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -199,6 +206,7 @@ class Settings(BaseSettings):
 
     service: ServiceSettings = ServiceSettings()
     server: ServerSettings = ServerSettings()
+    auth: AuthSettings = AuthSettings()
     cors: CorsSettings = CorsSettings()
     storage: StorageSettings = StorageSettings()
     reservations: ReservationsSettings = ReservationsSettings()

@@ -20,6 +20,7 @@ from aiohttp import web
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from reservation_service.actor import ReservationNamespace
+from reservation_service.admission import Admission
 from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
 from reservation_service.clock import BootClock, Clock, watch_divergence
 from reservation_service.config import Settings
@@ -38,6 +39,7 @@ from reservation_service.web.connections import Connections
 from reservation_service.web.cors import allow_origins
 from reservation_service.web.lists import Lists
 from reservation_service.web.server import BACKLOG, HttpServer
+from reservation_service.web.whoami import WhoAmI
 
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
@@ -110,6 +112,7 @@ class Service:
         self._observe = observe
         self._waker = waker
         self._jitter = jitter
+        self._admission = Admission(settings, observe)
         self._opened = AsyncExitStack()
         self._work: list[asyncio.Task[None]] = []
         self._stop_requested = asyncio.Event()
@@ -162,6 +165,8 @@ class Service:
             Recovery(alarms.retry_first_ms, alarms.retry_cap_ms, int(self._jitter() * 1e9)),
         )
         self._run(watch_divergence(self._clock, self._observe))
+        await self._admission.open()
+        self._run(self._admission.watch())
         routes = tombstone_routes() if reloaded.is_destroyed else self._compose(engine, reloaded)
         await self._listen(routes)
 
@@ -201,7 +206,14 @@ class Service:
         housekeeping = _housekeeping(settings, store, self._clock, self._observe)
         scheduler.add_job(housekeeping.purge, "cron", minute=PURGE_MINUTE, misfire_grace_time=None)
         limits = _api_limits(settings)
-        return [*Api(namespace, limits).routes(), *Lists(namespace, store, limits).routes()]
+        doorkeeper = self._admission.doorkeeper
+        return doorkeeper.protect(
+            [
+                *Api(namespace, limits).routes(),
+                *Lists(namespace, store, limits).routes(),
+                *WhoAmI(doorkeeper.is_required).routes(),
+            ]
+        )
 
     def _start_scheduler(self) -> AsyncIOScheduler:
         scheduler = AsyncIOScheduler(timezone=UTC)

@@ -50,6 +50,7 @@ def test_the_defaults_are_these() -> None:
             "requests_max": 1000,
             "connections_max": 2000,
         },
+        "auth": {"mode": "keys", "public": False},
         "cors": {"origins": []},
         "storage": {"database": "reservations.db"},
         "reservations": {

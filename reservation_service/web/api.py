@@ -1,6 +1,7 @@
 """The calls of one reservation: parse, ask the actor, render.
 
-Order of the checks: path and method (the router), ID, then the body. GET changes nothing.
+Order of the checks: path and method (the router), key (`guard`), ID, then the body. GET changes
+nothing.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ from reservation_service.web.fields import (
     IntegerField,
     OptionalIntegerField,
 )
+from reservation_service.web.guard import caller_of
 from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render, render_outcome
 
@@ -116,8 +118,9 @@ class Api:
     async def release(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
         body = await read_object(request, ("holder", "generation"), may_be_empty=True)
-        outcome = await actor.release(_digest(body), _GENERATION.read(body), operator=False)
-        return self._answer(outcome)
+        holder, generation = _digest(body), _GENERATION.read(body)
+        operator = caller_of(request).is_operator
+        return self._answer(await actor.release(holder, generation, operator=operator))
 
     async def replay_alarm(self, request: web.Request) -> web.Response:
         """The test door: the method that the alarm calls, with an explicit time."""

@@ -86,7 +86,7 @@ class Surroundings:
 
     def _problem(self, request: web.Request, error: Exception) -> web.Response:
         if isinstance(error, BadRequest):
-            return problem(error.code, str(error))
+            return problem(error.code, str(error), headers=error.headers)
         if isinstance(error, web.HTTPException):
             return problem_of_http(error)
         if isinstance(error, ServiceError) and not isinstance(error, MessageFailed):

@@ -12,6 +12,7 @@ from reservation_service.reservation import Status
 from reservation_service.store import Place, Query, Store
 from reservation_service.web.api import ApiLimits, checked_id, json_response
 from reservation_service.web.fields import TIMESTAMP_MAX, refuse_unknown
+from reservation_service.web.guard import require_operator
 from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render_items, render_page
 
@@ -40,6 +41,7 @@ class Lists:
     async def read(self, request: web.Request) -> web.Response:
         if "id" in request.query:
             return await self._named(request)
+        require_operator(request)
         return await self._page(request)
 
     async def _named(self, request: web.Request) -> web.Response:

@@ -19,6 +19,9 @@ STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
     "invalid-body": HTTPStatus.BAD_REQUEST,
     "invalid-field": HTTPStatus.BAD_REQUEST,
     "unknown-field": HTTPStatus.BAD_REQUEST,
+    "key-required": HTTPStatus.UNAUTHORIZED,
+    "unknown-key": HTTPStatus.UNAUTHORIZED,
+    "insufficient-scope": HTTPStatus.FORBIDDEN,
     "not-found": HTTPStatus.NOT_FOUND,
     "method-not-allowed": HTTPStatus.METHOD_NOT_ALLOWED,
     "body-too-slow": HTTPStatus.REQUEST_TIMEOUT,
@@ -48,9 +51,10 @@ _encode = msgspec.json.Encoder().encode
 class BadRequest(Exception):
     """The request itself is wrong; `code` is one of the table's."""
 
-    def __init__(self, code: str, sentence: str) -> None:
+    def __init__(self, code: str, sentence: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence)
         self.code = code
+        self.headers = headers
 
 
 def problem(

@@ -97,10 +97,14 @@ class Server:
         self.port = self.line("service-started")["port"]
         return self
 
-    def call(self, method: str, path: str, body: object = None) -> Answer:
+    def call(
+        self, method: str, path: str, body: object = None, *, token: str | None = None
+    ) -> Answer:
         """One request on a connection of its own."""
         text = None if body is None else json.dumps(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         with closing(HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)) as connection:
             connection.request(method, path, text, headers)
             answer = connection.getresponse()
