@@ -112,7 +112,7 @@ class Service:
         self._observe = observe
         self._waker = waker
         self._jitter = jitter
-        self._admission = Admission(settings, observe)
+        self._admission = Admission(settings, clock, observe)
         self._opened = AsyncExitStack()
         self._work: list[asyncio.Task[None]] = []
         self._stop_requested = asyncio.Event()

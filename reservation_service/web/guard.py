@@ -13,11 +13,14 @@ from aiohttp import hdrs, web
 
 from reservation_service.access import EVERYBODY, VISITOR, Caller, Scope
 from reservation_service.web.problems import BadRequest
+from reservation_service.web.rates import Rates
 
 
 class Access(Enum):
     """What a route asks for, where keys are required."""
 
+    PROBE = auto()
+    """Nothing, and is not counted: whoever looks after the service gets an answer."""
     OPEN = auto()
     """Nothing."""
     PUBLIC = auto()
@@ -27,9 +30,9 @@ class Access(Enum):
 
 
 ACCESS: Mapping[str, Access] = {
-    "GET /": Access.OPEN,
-    "GET /healthz": Access.OPEN,
-    "GET /readyz": Access.OPEN,
+    "GET /": Access.PROBE,
+    "GET /healthz": Access.PROBE,
+    "GET /readyz": Access.PROBE,
     "GET /openapi.json": Access.OPEN,
     "GET /docs": Access.OPEN,
     "GET /docs/{asset}": Access.OPEN,
@@ -53,6 +56,7 @@ ACCESS: Mapping[str, Access] = {
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("CALLER", Caller)
 
+_UNASKED = {Access.PROBE, Access.OPEN}
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
@@ -82,13 +86,15 @@ class InsufficientScope(BadRequest):
 class Doorkeeper:
     """How callers are known: `find` by a token; `is_required` is asked at every call.
 
-    `never_required` is known in advance, `is_public` is `auth.public`.
+    `never_required` is known in advance, `is_public` is `auth.public`. Calls are counted by `rates`
+    before they are refused, so that nobody may guess without end.
     """
 
     find: Callable[[str], Caller | None]
     is_required: Callable[[], bool]
     never_required: bool = False
     is_public: bool = False
+    rates: Rates | None = None
 
     def protect(self, routes: Sequence[web.RouteDef]) -> list[web.RouteDef]:
         """The same routes, each behind its check. An unknown one is a bug: KeyError."""
@@ -96,7 +102,7 @@ class Doorkeeper:
 
     def _protected(self, route: web.RouteDef) -> web.RouteDef:
         access = ACCESS[f"{route.method} {shown_path(route.path)}"]
-        if self.never_required and not _tells_callers_apart(route):
+        if self.never_required and self.rates is None and not _tells_callers_apart(route):
             return route
 
         async def checked(request: web.Request) -> web.StreamResponse:
@@ -109,7 +115,9 @@ class Doorkeeper:
     def _admitted(self, request: web.Request, access: Access) -> Caller:
         token = token_of(request)
         caller = None if token is None else self.find(token)
-        if access is Access.OPEN or not self.is_required():
+        if self.rates is not None and access is not Access.PROBE:
+            self.rates.count(request, caller)
+        if access in _UNASKED or not self.is_required():
             return caller or EVERYBODY
         if caller is None:
             if token is not None:

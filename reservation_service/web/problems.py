@@ -34,6 +34,7 @@ STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
     "no-hold": HTTPStatus.GONE,
     "hold-expired": HTTPStatus.GONE,
     "hold-released": HTTPStatus.GONE,
+    "rate-limited": HTTPStatus.TOO_MANY_REQUESTS,
     "too-many-holds": HTTPStatus.TOO_MANY_REQUESTS,
     "body-too-large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "unsupported-media-type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

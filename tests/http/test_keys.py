@@ -38,7 +38,7 @@ def refusal(answer: Answer) -> str | None:
 
 
 def expected(access: Access, who: str, *, public: bool) -> str | None:
-    if access is Access.OPEN:
+    if access in {Access.PROBE, Access.OPEN}:
         return None
     if who == "unknown":
         return "unknown-key"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from reservation_service import config
 from tests.process.conftest import MakeServer
-from tests.process.server import Answer, Server, command, environment, eventually
+from tests.process.server import ROOT, Answer, Server, command, environment, eventually
 from tests.process.test_refusals import refusal
 
 EFFECTIVE_SECONDS_MAX = 1.0
@@ -106,6 +107,34 @@ def test_without_keys_only_this_machine_is_served(tmp_path: Path, host: str) -> 
     keys(database, "add", "shop", "--scope", "reserve")
     keys(database, "revoke", "shop")
     assert refusal("--database", str(database), "--host", host) == sentence
+
+
+def test_a_proxy_is_a_door_to_everybody_and_needs_keys_too(tmp_path: Path) -> None:
+    settings = tmp_path / "config.toml"
+    settings.write_text('[server]\ntrusted_proxies = ["127.0.0.1"]\n')
+    sentence = refusal("--database", str(tmp_path / "r.db"), "--config", str(settings))
+    assert sentence.startswith(
+        "Without keys the service is for this machine alone, and not for those behind a proxy: "
+    )
+
+
+def test_the_production_example_starts_with_a_key_and_not_without_one(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "production" / "config.toml"
+    settings = config.load(example, {}, {})
+    assert settings.rate_limit.per_address
+    assert settings.rate_limit.per_key
+    assert not settings.reservations.replay_alarm
+    database = tmp_path / "r.db"
+    given = ["--config", str(example), "--database", str(database)]
+    assert "add a key" in refusal(*given)
+    keys(database, "add", "shop", "--scope", "reserve")
+    server = Server(tmp_path, database)
+    server.command = command("serve", *given)
+    try:
+        server.start()
+        assert server.call("GET", "/whoami").body["scopes"] == []
+    finally:
+        server.end()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost"])
