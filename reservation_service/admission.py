@@ -1,7 +1,9 @@
 """Who is let in: keys, public calls and rates, put together from the settings."""
 
+from collections.abc import Sequence
 from ipaddress import ip_network
 
+from aiohttp import web
 from limits import parse
 
 from reservation_service.clock import Clock
@@ -10,9 +12,14 @@ from reservation_service.errors import StartupError
 from reservation_service.keys.key_file import KeyFile, KeyFileError
 from reservation_service.keys.key_ring import KeyRing
 from reservation_service.web.addresses import is_loopback
-from reservation_service.web.guard import Doorkeeper
+from reservation_service.web.api import ApiLimits
+from reservation_service.web.documentation import Documentation
+from reservation_service.web.guard import Doorkeeper, shown_path
+from reservation_service.web.openapi import build_document
+from reservation_service.web.operations import operations
 from reservation_service.web.rates import Rates
 from reservation_service.web.server import Observe
+from reservation_service.web.whoami import WhoAmI
 
 
 class Admission:
@@ -23,7 +30,7 @@ class Admission:
         self._server = settings.server
         self._ring = KeyRing(KeyFile(settings.storage.database), observe)
         never = self._auth.mode == "none"
-        self.doorkeeper = Doorkeeper(
+        self._doorkeeper = Doorkeeper(
             self._ring.find,
             (lambda: False) if never else (lambda: self._ring.is_required),
             never_required=never,
@@ -43,6 +50,22 @@ class Admission:
     async def watch(self) -> None:
         """Follow the key file, until cancelled."""
         await self._ring.watch()
+
+    def protect(self, routes: Sequence[web.RouteDef], limits: ApiLimits) -> list[web.RouteDef]:
+        """These routes, those about callers and the API itself, each behind its check."""
+        documentation = Documentation()
+        every = [*routes, *WhoAmI(self._doorkeeper.is_required).routes(), *documentation.routes()]
+        known = operations(limits)
+        served = [f"{route.method} {shown_path(route.path)}" for route in every]
+        documentation.describe(
+            build_document(
+                limits.service_name,
+                {name: known[name] for name in served if name in known},
+                asks_for_keys=not self._doorkeeper.never_required,
+                is_public=self._doorkeeper.is_public,
+            )
+        )
+        return self._doorkeeper.protect(every)
 
     async def _require_privacy(self) -> None:
         """Without keys nobody else may get here, not by a proxy either. Raises StartupError."""

@@ -39,7 +39,6 @@ from reservation_service.web.connections import Connections
 from reservation_service.web.cors import allow_origins
 from reservation_service.web.lists import Lists
 from reservation_service.web.server import BACKLOG, HttpServer
-from reservation_service.web.whoami import WhoAmI
 
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
@@ -206,13 +205,8 @@ class Service:
         housekeeping = _housekeeping(settings, store, self._clock, self._observe)
         scheduler.add_job(housekeeping.purge, "cron", minute=PURGE_MINUTE, misfire_grace_time=None)
         limits = _api_limits(settings)
-        doorkeeper = self._admission.doorkeeper
-        return doorkeeper.protect(
-            [
-                *Api(namespace, limits).routes(),
-                *Lists(namespace, store, limits).routes(),
-                *WhoAmI(doorkeeper.is_required).routes(),
-            ]
+        return self._admission.protect(
+            [*Api(namespace, limits).routes(), *Lists(namespace, store, limits).routes()], limits
         )
 
     def _start_scheduler(self) -> AsyncIOScheduler:

@@ -23,11 +23,12 @@ from reservation_service.web.calls import (
     ReplayBody,
     bounded_ttl,
 )
+from reservation_service.web.fields import ID_PATTERN, ID_SENTENCE
 from reservation_service.web.guard import caller_of
 from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render, render_outcome
 
-_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])")
+_ID = re.compile(ID_PATTERN)
 _RESERVATION = "/reservations/{id:[^/]+}"  # any text: a bad ID is told as one
 _MS_PER_SECOND = 1000
 
@@ -129,10 +130,7 @@ class Api:
 def checked_id(text: str) -> str:
     """A reservation ID. Raises BadRequest."""
     if not _ID.fullmatch(text):
-        raise BadRequest(
-            "invalid-id",
-            "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens.",
-        )
+        raise BadRequest("invalid-id", ID_SENTENCE)
     return text
 
 

@@ -17,6 +17,9 @@ TIMESTAMP_MAX = 2**53 - 1
 
 HOLDER_MAX = 200
 
+ID_PATTERN = "[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])"
+ID_SENTENCE = "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens."
+
 Document = Mapping[str, Any]
 B = TypeVar("B", bound="Body")
 

@@ -23,7 +23,7 @@ PAGE_DEFAULT = 50
 PAGE_MAX = 500
 
 _KNOWN = ("status", "idPrefix", "limit", "cursor")
-_STATUSES = tuple(status for status in Status if status is not Status.MISSING)
+STATUSES = tuple(status for status in Status if status is not Status.MISSING)
 
 
 class Lists:
@@ -84,8 +84,8 @@ def _limit(text: str) -> int:
 
 
 def _status(text: str) -> Status:
-    if text not in _STATUSES:
-        raise BadRequest("invalid-field", f"status must be one of {', '.join(_STATUSES)}.")
+    if text not in STATUSES:
+        raise BadRequest("invalid-field", f"status must be one of {', '.join(STATUSES)}.")
     return Status(text)
 
 

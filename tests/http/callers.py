@@ -21,6 +21,9 @@ class Call(NamedTuple):
 CALLS: Mapping[str, Call] = {
     "GET /": Call("GET", "/"),
     "GET /whoami": Call("GET", "/whoami"),
+    "GET /openapi.json": Call("GET", "/openapi.json"),
+    "GET /docs": Call("GET", "/docs"),
+    "GET /docs/{asset}": Call("GET", "/docs/start.js"),
     "GET /reservations": Call("GET", "/reservations?id=seat-1"),
     "GET /reservations/{id}": Call("GET", "/reservations/seat-1"),
     "POST /reservations/{id}": Call("POST", "/reservations/seat-1", {"ttlSeconds": 60}),

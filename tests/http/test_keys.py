@@ -29,9 +29,9 @@ REFUSALS = {
 
 def refusal(answer: Answer) -> str | None:
     """The code with which the doorkeeper refused, None when it let the caller in."""
-    code = answer.json.get("code")
-    if code not in REFUSALS:
+    if "json" not in answer.headers["Content-Type"] or answer.json.get("code") not in REFUSALS:
         return None
+    code = answer.json["code"]
     assert_problem(answer, REFUSALS[code], code)
     assert answer.headers.get("WWW-Authenticate") == ("Bearer" if answer.status == 401 else None)
     return str(code)
