@@ -241,7 +241,13 @@ class Service:
         )
         app = surroundings.build_app(routes, server.body_bytes_max)
         allow_origins(app, self._settings.cors.origins)
-        http = HttpServer(app, connections, self._observe, access_log=self._settings.log.access)
+        http = HttpServer(
+            app,
+            connections,
+            self._observe,
+            surroundings.finish,
+            access_log=self._settings.log.access,
+        )
         try:
             await http.start(server.host, server.port)
         except OSError as error:

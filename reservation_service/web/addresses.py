@@ -14,6 +14,8 @@ _SUBSCRIBER_BITS = 64
 
 async def is_loopback(host: str) -> bool:
     """Whether only this machine reaches what listens on `host`. Raises OSError for no address."""
+    if _is_address(host.partition("%")[0]):
+        return ip_address(host.partition("%")[0]).is_loopback
     found = await asyncio.get_running_loop().getaddrinfo(host, None)
     return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 

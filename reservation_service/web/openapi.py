@@ -22,6 +22,7 @@ from reservation_service.web.guard import (
 from reservation_service.web.operations import ID_PARAMETER, Json, Operation
 from reservation_service.web.problems import PROBLEM_TYPE, STATUS_BY_CODE, Problem, problem_document
 from reservation_service.web.rates import RateLimited
+from reservation_service.web.server import NOT_HTTP
 from reservation_service.web.views import ReservationView
 
 _REF = "#/components/schemas/{name}"
@@ -181,6 +182,7 @@ _OF_REQUESTS = {
     "invalid-body": BODY_SENTENCE,
     "invalid-field": "generation must be a positive integer.",
     "unknown-field": 'Unknown field "ttl".',
+    "not-http": NOT_HTTP,
     "not-found": "There is nothing at this path.",
     "method-not-allowed": "Method not allowed; use POST.",
     "insufficient-scope": str(InsufficientScope(Scope.OPERATE)),

@@ -17,6 +17,7 @@ from reservation_service.refusals import Refused
 from reservation_service.web.views import ReservationView, view
 
 STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
+    "not-http": HTTPStatus.BAD_REQUEST,
     "invalid-id": HTTPStatus.BAD_REQUEST,
     "invalid-body": HTTPStatus.BAD_REQUEST,
     "invalid-field": HTTPStatus.BAD_REQUEST,

@@ -16,7 +16,7 @@ from tests.http.callers import CALLS
 from tests.support.harness import ServiceHarness
 
 ABOUT_ITSELF = {"GET /openapi.json", "GET /docs", "GET /docs/{asset}"}
-OF_THE_ROUTER = {"not-found", "method-not-allowed"}
+OF_THE_ROUTER = {"not-found", "method-not-allowed", "not-http"}
 
 
 async def document(service: ServiceHarness) -> Any:

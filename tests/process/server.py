@@ -82,6 +82,7 @@ class Server:
         self.command = command("serve", "--database", str(self.database))
         self.variables: dict[str, str] = {}
         self.lines: list[Line] = []
+        self.written: list[bytes] = []
         self.port = 0
         self._folder = folder
         self._stderr = folder / "stderr"
@@ -138,6 +139,11 @@ class Server:
         assert len(found) >= nth, (event, fields, self.lines[-20:], self.complaints())
         return found[nth - 1]
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def send(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
@@ -190,7 +196,7 @@ class Server:
 
     def _spawn(self) -> None:
         assert self._process is None
-        self.lines, self._log_is_over = [], False
+        self.lines, self.written, self._log_is_over = [], [], False
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
                 self.command,
@@ -215,6 +221,7 @@ class Server:
 
     def _take(self, text: bytes) -> None:
         with self._news:
+            self.written.append(text.rstrip(b"\n"))
             try:
                 self.lines.append(json.loads(text))
             except ValueError:
