@@ -18,6 +18,7 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <title>Reservation service</title>
+<link rel="icon" href="docs/favicon-32x32.png">
 <link rel="stylesheet" href="docs/swagger-ui.css">
 <div id="swagger-ui"></div>
 <script src="docs/swagger-ui-bundle.js"></script>
@@ -31,7 +32,11 @@ _START = b"""SwaggerUIBundle({
   validatorUrl: "none",
 });
 """
-_TYPES = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
+_TYPES = {
+    "favicon-32x32.png": "image/png",
+    "swagger-ui.css": "text/css",
+    "swagger-ui-bundle.js": "text/javascript",
+}
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; connect-src 'self'; "

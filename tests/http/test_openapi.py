@@ -124,11 +124,16 @@ async def test_the_page_has_all_it_needs_from_here(service: ServiceHarness) -> N
     page = await service.get("/docs")
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     needed = re.findall(r'(?:src|href)="([^"]+)"', page.body.decode())
-    assert needed == ["docs/swagger-ui.css", "docs/swagger-ui-bundle.js", "docs/start.js"]
+    assert needed == [
+        "docs/favicon-32x32.png",
+        "docs/swagger-ui.css",
+        "docs/swagger-ui-bundle.js",
+        "docs/start.js",
+    ]
     for path in needed:
         asset = await service.get(f"/{path}")
         assert asset.status == 200
-        assert asset.headers["Content-Type"].startswith(("text/css", "text/javascript"))
+        assert asset.headers["Content-Type"].startswith(("text/", "image/png"))
     assert b"//" not in page.body
     assert "'unsafe-inline'" not in page.headers["Content-Security-Policy"].split("style-src")[0]
 

@@ -17,6 +17,12 @@ from reservation_service.access import Scope
 from reservation_service.keys.key_file import KeyFile
 from tests.process.server import ROOT, environment, eventually, wall_ms
 
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync"
+)
+"""Chromium's: alone, and calling nobody by itself."""
+
 
 class Checkout:
     """What `make example` runs, on free ports."""

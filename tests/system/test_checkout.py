@@ -20,16 +20,12 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Route, expect, sync_playwright
 
 from tests.process.server import ROOT
-from tests.system.checkout import Checkout, Visitor
+from tests.system.checkout import FLAGS, Checkout, Visitor
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 PATIENCE_MS = 20_000
 GRACE_SECONDS = 5
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync"
-)
 SKEW = """
     const skew = %d, RealDate = Date;
     globalThis.Date = class extends RealDate {
