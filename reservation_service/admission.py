@@ -36,6 +36,7 @@ class Admission:
             never_required=never,
             is_public=self._auth.public,
             rates=_rates(settings, clock),
+            names=frozenset(settings.server.hosts),
         )
 
     async def open(self) -> None:

@@ -98,6 +98,12 @@ def _networks(networks: tuple[str, ...]) -> tuple[str, ...]:
     return networks
 
 
+def _names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(re.fullmatch(_HOST, name) and name == name.lower() for name in names):
+        raise ValueError("not a host name")
+    return names
+
+
 class ServerSettings(Section):
     """Where the service listens; port 0 is any free port."""
 
@@ -110,6 +116,9 @@ class ServerSettings(Section):
     body_bytes_max: int = _number(16_384, 256, 1_048_576)
     requests_max: int = _number(1_000, 1, 100_000)
     connections_max: int = _number(2_000, 1, 100_000)
+    hosts: Annotated[tuple[str, ...], AfterValidator(_names)] = Field(
+        default=(), strict=False, description='a list of host names such as "booking.example"'
+    )
     trusted_proxies: Annotated[tuple[str, ...], AfterValidator(_networks)] = Field(
         default=(),
         strict=False,

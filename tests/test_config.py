@@ -50,6 +50,7 @@ def test_the_defaults_are_these() -> None:
             "body_bytes_max": 16384,
             "requests_max": 1000,
             "connections_max": 2000,
+            "hosts": [],
             "trusted_proxies": [],
         },
         "auth": {"mode": "keys", "public": False},
@@ -147,6 +148,12 @@ def test_proxies_are_addresses_or_networks(proxies: str) -> None:
 def test_anything_else_is_no_proxy(proxies: str) -> None:
     (problem,) = problems(f"[server]\ntrusted_proxies = {proxies}")
     assert "server.trusted_proxies must be a list of addresses" in problem
+
+
+@pytest.mark.parametrize("hosts", ['["Booking.example"]', '["booking.example:8787"]', '["a b"]'])
+def test_a_host_is_a_name_in_small_letters_without_a_port(hosts: str) -> None:
+    (problem,) = problems(f"[server]\nhosts = {hosts}")
+    assert "server.hosts must be a list of host names" in problem
 
 
 @pytest.mark.parametrize("mode", ["off", "", "None", "key"])

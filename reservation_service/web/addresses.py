@@ -1,7 +1,7 @@
 """Addresses: which ones only this machine reaches, and whose a request is."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from aiohttp import web
@@ -18,6 +18,21 @@ async def is_loopback(host: str) -> bool:
         return ip_address(host.partition("%")[0]).is_loopback
     found = await asyncio.get_running_loop().getaddrinfo(host, None)
     return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+
+
+def is_own_name(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header can only mean this service, and no name of somebody else's.
+
+    A page whose own name is made to lead here (DNS rebinding) sends that name. Addresses and names
+    without a dot are nobody's to sell.
+    """
+    name = host.partition(":")[0].removesuffix(".").lower()
+    return (
+        "." not in name  # [::1]:8787 is none either
+        or not name.strip("0123456789.")
+        or name in names
+        or name.endswith(".localhost")
+    )
 
 
 def client_of(request: web.BaseRequest, trusted: Sequence[Network]) -> str:

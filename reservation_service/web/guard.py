@@ -5,13 +5,14 @@ everything else, so that without a key every reservation looks the same, held, m
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from aiohttp import hdrs, web
 
 from reservation_service.access import EVERYBODY, VISITOR, Caller, Scope
+from reservation_service.web.addresses import is_own_name
 from reservation_service.web.problems import BadRequest
 from reservation_service.web.rates import Rates
 
@@ -56,7 +57,6 @@ ACCESS: Mapping[str, Access] = {
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("CALLER", Caller)
 
-_UNASKED = {Access.PROBE, Access.OPEN}
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
@@ -75,6 +75,14 @@ class KeyRequired(BadRequest):
         super().__init__("key-required", "Send a key as Authorization: Bearer.", _CHALLENGE)
 
 
+class WrongHost(BadRequest):
+    """The page that calls may be from anywhere: its own name leads here."""
+
+    def __init__(self) -> None:
+        sentence = "This service is not known by that name; add it to server.hosts."
+        super().__init__("wrong-host", sentence)
+
+
 class InsufficientScope(BadRequest):
     """The key is for something else."""
 
@@ -86,8 +94,9 @@ class InsufficientScope(BadRequest):
 class Doorkeeper:
     """How callers are known: `find` by a token; `is_required` is asked at every call.
 
-    `never_required` is known in advance, `is_public` is `auth.public`. Calls are counted by `rates`
-    before they are refused, so that nobody may guess without end.
+    `never_required` is known in advance, `is_public` is `auth.public`. Where no key is required, a
+    browser must at least mean this service: `names` are its own with a dot in them. Calls are
+    counted by `rates` before they are refused, so that nobody may guess without end.
     """
 
     find: Callable[[str], Caller | None]
@@ -95,6 +104,7 @@ class Doorkeeper:
     never_required: bool = False
     is_public: bool = False
     rates: Rates | None = None
+    names: Collection[str] = ()
 
     def protect(self, routes: Sequence[web.RouteDef]) -> list[web.RouteDef]:
         """The same routes, each behind its check. An unknown one is a bug: KeyError."""
@@ -102,7 +112,7 @@ class Doorkeeper:
 
     def _protected(self, route: web.RouteDef) -> web.RouteDef:
         access = ACCESS[f"{route.method} {shown_path(route.path)}"]
-        if self.never_required and self.rates is None and not _tells_callers_apart(route):
+        if access is Access.PROBE:
             return route
 
         async def checked(request: web.Request) -> web.StreamResponse:
@@ -115,9 +125,13 @@ class Doorkeeper:
     def _admitted(self, request: web.Request, access: Access) -> Caller:
         token = token_of(request)
         caller = None if token is None else self.find(token)
-        if self.rates is not None and access is not Access.PROBE:
+        if self.rates is not None:
             self.rates.count(request, caller)
-        if access in _UNASKED or not self.is_required():
+        if not self.is_required():
+            if not is_own_name(request.headers.get(hdrs.HOST, ""), self.names):
+                raise WrongHost
+            return caller or EVERYBODY
+        if access is Access.OPEN:
             return caller or EVERYBODY
         if caller is None:
             if token is not None:
@@ -161,8 +175,3 @@ def shown_path(pattern: str) -> str:
 def _require(caller: Caller, scope: Scope) -> None:
     if scope not in caller.scopes:
         raise InsufficientScope(scope)
-
-
-def _tells_callers_apart(route: web.RouteDef) -> bool:
-    """Also where no key is required: only an operator's own key releases what is confirmed."""
-    return route.path.endswith("/release") or route.path == "/whoami"

@@ -18,6 +18,7 @@ from reservation_service.web.guard import (
     InsufficientScope,
     KeyRequired,
     UnknownKey,
+    WrongHost,
 )
 from reservation_service.web.operations import ID_PARAMETER, Json, Operation
 from reservation_service.web.problems import PROBLEM_TYPE, STATUS_BY_CODE, Problem, problem_document
@@ -129,7 +130,7 @@ def _codes(name: str, operation: Operation, security: Sequence[Json]) -> Iterato
     if security:
         yield from ("key-required", "unknown-key", "insufficient-scope")
     if ACCESS[name] is not Access.PROBE:
-        yield "rate-limited"
+        yield from ("wrong-host", "rate-limited")
     yield from ("expectation-failed", "overloaded", "internal-error")
 
 
@@ -173,7 +174,10 @@ def _examples() -> Json:
 def _sentences() -> dict[str, str]:
     """What each error says; where that differs from case to case, one case."""
     found = {kind.code: kind.sentence for kind in _kinds(ServiceError)}
-    refused = {error.code: str(error) for error in (KeyRequired(), UnknownKey(), RateLimited(1))}
+    refused = {
+        error.code: str(error)
+        for error in (KeyRequired(), UnknownKey(), WrongHost(), RateLimited(1))
+    }
     return found | refused | _OF_REQUESTS
 
 

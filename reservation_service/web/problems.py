@@ -25,6 +25,7 @@ STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
     "key-required": HTTPStatus.UNAUTHORIZED,
     "unknown-key": HTTPStatus.UNAUTHORIZED,
     "insufficient-scope": HTTPStatus.FORBIDDEN,
+    "wrong-host": HTTPStatus.MISDIRECTED_REQUEST,
     "not-found": HTTPStatus.NOT_FOUND,
     "method-not-allowed": HTTPStatus.METHOD_NOT_ALLOWED,
     "body-too-slow": HTTPStatus.REQUEST_TIMEOUT,

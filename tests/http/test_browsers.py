@@ -95,3 +95,45 @@ async def test_a_page_of_another_origin_cannot_send_a_key(start_service: StartSe
     answer = await service.request("OPTIONS", "/reservations/seat-1/confirm", headers=asked)
     assert answer.status >= 400
     assert "Access-Control-Allow-Headers" not in answer.headers
+
+
+READ = CALLS["GET /reservations/{id}"]
+
+
+async def called_by(service: ServiceHarness, host: str) -> Answer:
+    return await service.request("GET", READ.path, headers={"Host": host})
+
+
+@pytest.mark.parametrize("auth", [{}, {"mode": "none"}])
+async def test_a_page_whose_name_was_made_to_lead_here_is_refused(
+    start_service: StartService, auth: dict[str, object]
+) -> None:
+    service = await start_service(auth=auth, server={"hosts": ["booking.example"]})
+    for host in ("evil.example", "evil.example:8787", "127.0.0.1.evil.example", "1.evil", "x.y."):
+        assert_problem(await called_by(service, host), 421, "wrong-host")
+    for method, path in [("POST", "/reservations/seat-1"), ("GET", "/docs"), ("GET", "/whoami")]:
+        answer = await service.request(method, path, headers={"Host": "evil.example"})
+        assert_problem(answer, 421, "wrong-host")
+    assert (await service.request("GET", "/", headers={"Host": "evil.example"})).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("localhost", "localhost:8787", "LOCALHOST", "127.0.0.1", "127.0.0.1:8787", "192.0.2.7"),
+        *("[::1]:8787", "[2001:db8::1]", "reservation-service:8787", "app.localhost:1", ""),
+        *("booking.example", "BOOKING.example.", "booking.example:443"),
+    ],
+)
+async def test_the_service_knows_its_own_names(start_service: StartService, host: str) -> None:
+    service = await start_service(server={"hosts": ["booking.example"]})
+    assert (await called_by(service, host)).status == 200
+
+
+async def test_where_keys_are_required_any_name_will_do(
+    start_service: StartService, database: Path
+) -> None:
+    token = new_key(database, "reserve")
+    service = await start_service()
+    given = {"Host": "booking.example", "Authorization": f"Bearer {token}"}
+    assert (await service.request("GET", READ.path, headers=given)).status == 200
