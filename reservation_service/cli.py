@@ -1,4 +1,4 @@
-"""The command line: `serve`, `migrate`, `demo`, `destroy`.
+"""The command line: `serve`, `keys`, `migrate`, `demo`, `destroy`.
 
 Exit status 0 is success, 1 a refusal told in one sentence on standard error, 2 a command line
 that is not understood, 130 an interruption. A mistake of the operator never shows a stack trace.
@@ -22,6 +22,7 @@ from reservation_service.errors import StartupError
 
 if TYPE_CHECKING:
     from reservation_service.config import Settings
+    from reservation_service.keys.key_file import KeyFile
 
 NAME = "reservation-service"
 INTERRUPTED = 130
@@ -146,6 +147,65 @@ def destroy(database: Path | None, file: Path | None, name: str | None) -> None:
     click.echo(f"deleted {deleted} reservations from {settings.storage.database}")
 
 
+@commands.group()
+def keys() -> None:
+    """Say who may call: add a key, list them, revoke one.
+
+    They are in a small file beside the database. A running service follows it within a second.
+    """
+
+
+@keys.command("add")
+@click.argument("name")
+@click.option(
+    "--scope",
+    type=click.Choice(["reserve", "operate"]),
+    required=True,
+    help="reserve: a hold's own calls; operate: replays, lists and other people's holds, too.",
+)
+@database_option
+@config_option
+def add_key(name: str, scope: str, database: Path | None, file: Path | None) -> None:
+    """Make a key called NAME and show its token, this one time."""
+    from reservation_service.access import Scope  # noqa: PLC0415 - see above
+    from reservation_service.clock import BootClock  # noqa: PLC0415 - see above
+
+    with _refusals():
+        token = _key_file(file, database).add(name, Scope(scope), BootClock().now())
+    click.echo(token)
+    click.echo("Keep it as a secret; it is not shown again.", err=True)
+
+
+@keys.command("list")
+@database_option
+@config_option
+def list_keys(database: Path | None, file: Path | None) -> None:
+    """Show every key: its name, its scope and since when there is it; no tokens."""
+    from reservation_service.clock import utc_text  # noqa: PLC0415 - see above
+
+    with _refusals():
+        known = _key_file(file, database).read() or ()
+    for key in known:
+        click.echo(f"{key.name:<40} {key.scope:<8} {utc_text(key.created_at)}")
+
+
+@keys.command("revoke")
+@click.argument("name")
+@database_option
+@config_option
+def revoke_key(name: str, database: Path | None, file: Path | None) -> None:
+    """Take the key called NAME back, for good."""
+    with _refusals():
+        _key_file(file, database).revoke(name)
+    click.echo(f"revoked {name}")
+
+
+def _key_file(file: Path | None, database: Path | None) -> "KeyFile":
+    from reservation_service.keys.key_file import KeyFile  # noqa: PLC0415 - see above
+
+    return KeyFile(_settings(file, database=database).storage.database)
+
+
 def _settings(file: Path | None, **options: object) -> "Settings":
     from reservation_service import config  # noqa: PLC0415 - see above
 
@@ -177,8 +237,9 @@ def _ask(settings: "Settings") -> str:
 @contextmanager
 def _refusals() -> Iterator[None]:
     from reservation_service.config import ConfigurationError  # noqa: PLC0415 - see above
+    from reservation_service.keys.key_file import KeyFileError  # noqa: PLC0415 - see above
 
     try:
         yield
-    except (ConfigurationError, StartupError) as error:
+    except (ConfigurationError, KeyFileError, StartupError) as error:
         raise Refusal(str(error)) from error

@@ -68,6 +68,11 @@ def wall_datetime() -> datetime:
     return datetime.now(UTC)
 
 
+def utc_text(at_ms: int) -> str:
+    """A time for people to read, to the second."""
+    return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def monotonic_s() -> float:
     """Seconds that only ever rise, for measuring durations inside the process."""
     return time.monotonic()

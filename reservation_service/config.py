@@ -9,8 +9,9 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -91,6 +92,18 @@ class ServiceSettings(Section):
     )
 
 
+def _networks(networks: tuple[str, ...]) -> tuple[str, ...]:
+    for network in networks:
+        ip_network(network)
+    return networks
+
+
+def _names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(re.fullmatch(_HOST, name) and name == name.lower() for name in names):
+        raise ValueError("not a host name")
+    return names
+
+
 class ServerSettings(Section):
     """Where the service listens; port 0 is any free port."""
 
@@ -103,6 +116,21 @@ class ServerSettings(Section):
     body_bytes_max: int = _number(16_384, 256, 1_048_576)
     requests_max: int = _number(1_000, 1, 100_000)
     connections_max: int = _number(2_000, 1, 100_000)
+    hosts: Annotated[tuple[str, ...], AfterValidator(_names)] = Field(
+        default=(), strict=False, description='a list of host names such as "booking.example"'
+    )
+    trusted_proxies: Annotated[tuple[str, ...], AfterValidator(_networks)] = Field(
+        default=(),
+        strict=False,
+        description='a list of addresses such as "10.0.0.7", "10.1.0.0/16"',
+    )
+
+
+class AuthSettings(Section):
+    """Who has to present a key."""
+
+    mode: Literal["keys", "none"] = Field(default="keys", description='"keys" or "none"')
+    public: bool = _switch(False)
 
 
 def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -118,6 +146,23 @@ class CorsSettings(Section):
     origins: Annotated[tuple[str, ...], AfterValidator(_origins)] = Field(
         default=(), strict=False, description='a list of origins such as "https://shop.example"'
     )
+
+
+def _a_rate(text: str) -> str:
+    if text and not re.fullmatch(r"[1-9][0-9]{0,6}/(second|minute|hour)", text):
+        raise ValueError("not a rate")
+    return text
+
+
+def _rate() -> Any:
+    return Field(default="", description='"" or a rate such as "20/second", "600/minute"')
+
+
+class RateLimitSettings(Section):
+    """How often one caller may call."""
+
+    per_key: Annotated[str, AfterValidator(_a_rate)] = _rate()
+    per_address: Annotated[str, AfterValidator(_a_rate)] = _rate()
 
 
 class StorageSettings(Section):
@@ -199,6 +244,8 @@ class Settings(BaseSettings):
 
     service: ServiceSettings = ServiceSettings()
     server: ServerSettings = ServerSettings()
+    auth: AuthSettings = AuthSettings()
+    rate_limit: RateLimitSettings = RateLimitSettings()
     cors: CorsSettings = CorsSettings()
     storage: StorageSettings = StorageSettings()
     reservations: ReservationsSettings = ReservationsSettings()

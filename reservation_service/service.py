@@ -20,6 +20,7 @@ from aiohttp import web
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from reservation_service.actor import ReservationNamespace
+from reservation_service.admission import Admission
 from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
 from reservation_service.clock import BootClock, Clock, watch_divergence
 from reservation_service.config import Settings
@@ -110,6 +111,7 @@ class Service:
         self._observe = observe
         self._waker = waker
         self._jitter = jitter
+        self._admission = Admission(settings, clock, observe)
         self._opened = AsyncExitStack()
         self._work: list[asyncio.Task[None]] = []
         self._stop_requested = asyncio.Event()
@@ -162,6 +164,8 @@ class Service:
             Recovery(alarms.retry_first_ms, alarms.retry_cap_ms, int(self._jitter() * 1e9)),
         )
         self._run(watch_divergence(self._clock, self._observe))
+        await self._admission.open()
+        self._run(self._admission.watch())
         routes = tombstone_routes() if reloaded.is_destroyed else self._compose(engine, reloaded)
         await self._listen(routes)
 
@@ -201,7 +205,9 @@ class Service:
         housekeeping = _housekeeping(settings, store, self._clock, self._observe)
         scheduler.add_job(housekeeping.purge, "cron", minute=PURGE_MINUTE, misfire_grace_time=None)
         limits = _api_limits(settings)
-        return [*Api(namespace, limits).routes(), *Lists(namespace, store, limits).routes()]
+        return self._admission.protect(
+            [*Api(namespace, limits).routes(), *Lists(namespace, store, limits).routes()], limits
+        )
 
     def _start_scheduler(self) -> AsyncIOScheduler:
         scheduler = AsyncIOScheduler(timezone=UTC)
@@ -235,7 +241,13 @@ class Service:
         )
         app = surroundings.build_app(routes, server.body_bytes_max)
         allow_origins(app, self._settings.cors.origins)
-        http = HttpServer(app, connections, self._observe, access_log=self._settings.log.access)
+        http = HttpServer(
+            app,
+            connections,
+            self._observe,
+            surroundings.finish,
+            access_log=self._settings.log.access,
+        )
         try:
             await http.start(server.host, server.port)
         except OSError as error:

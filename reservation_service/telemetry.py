@@ -7,6 +7,7 @@ written, as on a full disk, are lost and counted; nothing else is disturbed by i
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -53,7 +54,8 @@ class Telemetry:
         line: EventDict = {"event": fields.pop("event"), "timestamp": self._clock.now()}
         for key, value in fields.items():
             line[_camel(key)] = value
-        return _encode(line)
+        encoded = _encode(line)
+        return encoded if encoded.isascii() else _escaped(encoded)
 
 
 class _Lines:
@@ -86,6 +88,12 @@ class _Lines:
         if self._lost:
             lost, self._lost = self._lost, 0
             self._tell_lost(lost)
+
+
+def _escaped(line: bytes) -> bytes:
+    """The same JSON in ASCII: some readers take other characters for the end of a line, too, and
+    some terminals for commands."""
+    return json.dumps(msgspec.json.decode(line), separators=(",", ":")).encode()
 
 
 @cache

@@ -82,7 +82,7 @@ def refused(sentence: str) -> Ended:
     return Ended(1, "", f"reservation-service: {sentence}\n")
 
 
-@pytest.mark.parametrize("name", ["serve", "migrate", "demo", "destroy"])
+@pytest.mark.parametrize("name", ["serve", "keys", "migrate", "demo", "destroy"])
 def test_every_command_has_help(name: str, run: Run) -> None:
     assert f"  {name} " in run("--help").out
     ended = run(name, "--help")
@@ -179,6 +179,66 @@ def test_migrate_lists_what_it_applied(run: Run, fakes: Fakes) -> None:
 
 def test_migrate_says_when_there_was_nothing_to_do(run: Run, fakes: Fakes) -> None:
     assert run("migrate", "--database", "r.db") == Ended(0, "r.db is up to date\n", "")
+
+
+# keys
+
+
+def test_a_key_is_added_listed_and_revoked(run: Run) -> None:
+    added = run("keys", "add", "shop", "--scope", "reserve")
+    assert re.fullmatch(r"rsk_[\w-]{43}\n", added.out)
+    assert added.err == "Keep it as a secret; it is not shown again.\n"
+    assert run("keys", "add", "staff", "--scope", "operate").status == 0
+    shop, staff = run("keys", "list").out.splitlines()
+    assert re.fullmatch(r"shop +reserve  20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", shop)
+    assert re.fullmatch(r"staff +operate  20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", staff)
+    assert added.out.strip() not in shop
+    assert run("keys", "revoke", "shop") == Ended(0, "revoked shop\n", "")
+    assert run("keys", "list").out == f"{staff}\n"
+    assert Path("reservations.db.keys").exists()
+    assert not Path("reservations.db").exists()
+
+
+def test_without_keys_the_list_is_empty(run: Run) -> None:
+    assert run("keys", "list") == Ended(0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["add", "shop", "--scope", "reserve"], "There is a key called shop; revoke it or"),
+        (["add", "Shop", "--scope", "reserve"], "A key's name is 1 to 40 lowercase letters"),
+        (["revoke", "other"], "There is no key of that name."),
+        (["list", "--database", "no/r.db"], ""),
+        (["add", "a", "--scope", "operate", "--database", "no/r.db"], "Cannot use the key file"),
+    ],
+)
+def test_a_refused_key_is_told_in_one_sentence(
+    arguments: list[str], sentence: str, run: Run
+) -> None:
+    run("keys", "add", "shop", "--scope", "reserve")
+    ended = run("keys", *arguments)
+    if not sentence:
+        assert ended == Ended(0, "", "")
+        return
+    assert (ended.status, ended.out) == (1, "")
+    assert re.fullmatch(rf"reservation-service: {re.escape(sentence)}.*\n", ended.err)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["add", "shop"], ["add", "--scope", "reserve"], ["add", "shop", "--scope", "all"], ["revoke"]],
+)
+def test_a_key_needs_a_name_and_a_scope(arguments: list[str], run: Run) -> None:
+    assert run("keys", *arguments).status == 2
+    assert run("keys", "list").out == ""
+
+
+def test_keys_are_beside_the_configured_database(run: Run) -> None:
+    Path("data").mkdir()
+    Path("config.toml").write_text('[storage]\ndatabase = "data/r.db"\n')
+    run("keys", "add", "shop", "--scope", "reserve")
+    assert [path.name for path in Path("data").iterdir()] == ["r.db.keys"]
 
 
 # destroy

@@ -1,5 +1,6 @@
 """What the settings promise: an order of sources, no guessing, refusals that name the key."""
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -49,7 +50,11 @@ def test_the_defaults_are_these() -> None:
             "body_bytes_max": 16384,
             "requests_max": 1000,
             "connections_max": 2000,
+            "hosts": [],
+            "trusted_proxies": [],
         },
+        "auth": {"mode": "keys", "public": False},
+        "rate_limit": {"per_key": "", "per_address": ""},
         "cors": {"origins": []},
         "storage": {"database": "reservations.db"},
         "reservations": {
@@ -116,6 +121,46 @@ def test_every_key_has_a_variable(key: str) -> None:
     default = getattr(getattr(Settings(), section), name)
     text = ",".join(default) if isinstance(default, tuple) else str(default)
     assert load(environ={config.variable(key): text}) == Settings()
+
+
+@pytest.mark.parametrize("rate", ["", "1/second", "600/minute", "9999999/hour"])
+def test_a_rate_is_a_number_of_calls_in_a_time(rate: str) -> None:
+    assert load(f'[rate_limit]\nper_key = "{rate}"').rate_limit.per_key == rate
+
+
+@pytest.mark.parametrize(
+    "rate", ["0/second", "1", "1/day", "1 per second", "1/second\\n", "-1/hour"]
+)
+def test_anything_else_is_no_rate(rate: str) -> None:
+    (problem,) = problems(f'[rate_limit]\nper_address = "{rate}"')
+    assert problem == (
+        'config.toml: rate_limit.per_address must be "" or a rate such as "20/second", "600/minute"'
+    )
+
+
+@pytest.mark.parametrize("proxies", ['["10.0.0.7", "10.1.0.0/16", "::1"]', "[]"])
+def test_proxies_are_addresses_or_networks(proxies: str) -> None:
+    server = load(f"[server]\ntrusted_proxies = {proxies}").server
+    assert list(server.trusted_proxies) == json.loads(proxies)
+
+
+@pytest.mark.parametrize("proxies", ['["proxy"]', '["10.0.0.1/8"]', '[""]', '["*"]'])
+def test_anything_else_is_no_proxy(proxies: str) -> None:
+    (problem,) = problems(f"[server]\ntrusted_proxies = {proxies}")
+    assert "server.trusted_proxies must be a list of addresses" in problem
+
+
+@pytest.mark.parametrize("hosts", ['["Booking.example"]', '["booking.example:8787"]', '["a b"]'])
+def test_a_host_is_a_name_in_small_letters_without_a_port(hosts: str) -> None:
+    (problem,) = problems(f"[server]\nhosts = {hosts}")
+    assert "server.hosts must be a list of host names" in problem
+
+
+@pytest.mark.parametrize("mode", ["off", "", "None", "key"])
+def test_there_are_two_modes_of_asking_for_keys(mode: str) -> None:
+    assert problems(f'[auth]\nmode = "{mode}"') == (
+        'config.toml: auth.mode must be "keys" or "none"',
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,13 @@ LAYERS = [
     ["__main__"],
     ["cli", "demo"],
     ["service"],
-    ["web", "webhooks", "alarms", "housekeeping", "waker", "storage", "telemetry"],
+    ["admission"],
+    ["web", "webhooks", "alarms", "housekeeping", "waker", "storage", "telemetry", "keys"],
     ["config"],
     ["actor"],
     ["store", "events"],
     ["refusals"],
-    ["reservation", "retry"],
+    ["reservation", "retry", "access"],
     ["errors", "clock"],
     ["__init__"],
 ]
@@ -37,7 +38,10 @@ SIDEWAYS = {("cli", "demo"), ("store", "events")}
 PORTS = {("waker", "alarms")}
 
 # Wired in one place: everybody else is handed values and an `observe`.
-ONLY_FOR = {"config": {"cli", "demo", "service"}, "telemetry": {"cli", "demo", "service"}}
+ONLY_FOR = {
+    "config": {"cli", "demo", "service", "admission"},
+    "telemetry": {"cli", "demo", "service"},
+}
 
 
 class Import(NamedTuple):

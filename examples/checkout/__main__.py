@@ -21,6 +21,8 @@ from examples.checkout.shop import Shop
 
 HOST = "127.0.0.1"
 SHUTDOWN_SECONDS = 1.0
+KEY_VARIABLE = "CHECKOUT_SERVICE_KEY"
+"""Where the key for a service that runs already is; an argument would show it to everybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,18 @@ async def _open(options: Options, opened: AsyncExitStack) -> ServiceProcess | No
         service = ServiceProcess(scratch, [page_url, page_url.replace(HOST, "localhost")])
         opened.push_async_callback(service.stop)
         service_url = await service.start(options.database, options.service_port)
-    await _serve(await _shop(service_url, options, opened), listener, opened)
+    key = service.key if service else os.environ.get(KEY_VARIABLE, "")
+    await _serve(await _shop(service_url, key, options, opened), listener, opened)
     click.echo(f"The page is at {page_url}, the reservation service at {service_url}.")
     click.echo("Open the page in two browser windows. Ctrl-C ends both servers.")
     return service
 
 
-async def _shop(service_url: str, options: Options, opened: AsyncExitStack) -> web.Application:
-    session = await opened.enter_async_context(aiohttp.ClientSession(service_url))
+async def _shop(
+    service_url: str, key: str, options: Options, opened: AsyncExitStack
+) -> web.Application:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    session = await opened.enter_async_context(aiohttp.ClientSession(service_url, headers=headers))
     shop = Shop(
         service_url,
         Reservations(session),

@@ -10,7 +10,8 @@ import aiohttp
 
 CALL_SECONDS_MAX = 5.0
 
-_NOT_FINAL = {408, 429}
+_NOT_FINAL = {401, 408, 429}
+"""Slow, too often, or a key that somebody has yet to set right: no reason to refund anybody."""
 
 
 class NoAnswer(Exception):

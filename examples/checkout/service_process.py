@@ -13,6 +13,9 @@ STOP_SECONDS_MAX = 6.0
 """The service itself promises 5."""
 
 
+KEY_NAME = "checkout"
+
+
 class ServiceEnded(Exception):
     """The process ended before it listened; it has said why on standard error."""
 
@@ -21,7 +24,7 @@ class ServiceProcess:
     """`reservation-service serve`, from `start` to `stop`; its log goes to standard error.
 
     Its configuration, and its database unless one is given, lie in `scratch`. Pages of `origins`
-    may call it.
+    may call it without a key, but for confirming; that needs `key`.
     """
 
     def __init__(self, scratch: Path, origins: Sequence[str]) -> None:
@@ -29,14 +32,17 @@ class ServiceProcess:
         self._origins = origins
         self._process: asyncio.subprocess.Process | None = None
         self._log: asyncio.Task[None] | None = None
+        self.key = ""
 
     async def start(self, database: Path | None, port: int) -> str:
         """Its URL, once it listens. Raises ServiceEnded when it refuses to start."""
         config = self._scratch / "config.toml"
         config.write_text(_config(self._origins))
+        files = ("--config", config, "--database", database or self._scratch / "reservations.db")
+        await _keys("revoke", KEY_NAME, *files)  # there is one if the database is an older one
+        self.key = await _keys("add", KEY_NAME, "--scope", "reserve", *files)
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "reservation_service", "serve", "--config", config),
-            *("--database", database or self._scratch / "reservations.db"),
+            *(sys.executable, "-m", "reservation_service", "serve", *files),
             *("--host", "127.0.0.1", "--port", str(port)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -68,7 +74,22 @@ class ServiceProcess:
 
 def _config(origins: Sequence[str]) -> str:
     """A log without a line per call: the page asks once a second."""
-    return f"[cors]\norigins = {json.dumps(list(origins))}\n\n[log]\naccess = false\n"
+    return (
+        f"[cors]\norigins = {json.dumps(list(origins))}\n\n"
+        "[auth]\npublic = true\n\n[log]\naccess = false\n"
+    )
+
+
+async def _keys(*arguments: str | Path) -> str:
+    """What the command prints: a token is in no argument, where others could see it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "reservation_service", "keys", *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    output, _ = await process.communicate()
+    return output.decode().strip()
 
 
 async def _url(log: asyncio.StreamReader) -> str:

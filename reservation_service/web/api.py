@@ -1,6 +1,7 @@
 """The calls of one reservation: parse, ask the actor, render.
 
-Order of the checks: path and method (the router), ID, then the body. GET changes nothing.
+Order of the checks: path and method (the router), key (`guard`), ID, then the body. GET changes
+nothing.
 """
 
 import hashlib
@@ -9,31 +10,27 @@ from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
+from msgspec import UnsetType
 
 from reservation_service.actor import ReservationActor, ReservationNamespace
 from reservation_service.reservation import ANONYMOUS, Outcome
-from reservation_service.web.bodies import read_object
-from reservation_service.web.fields import (
-    TIMESTAMP_MAX,
-    Document,
-    FlagField,
-    HolderField,
-    IntegerField,
-    OptionalIntegerField,
+from reservation_service.web.bodies import read_body
+from reservation_service.web.calls import (
+    ConfirmBody,
+    ExtendBody,
+    HoldBody,
+    ReleaseBody,
+    ReplayBody,
+    bounded_ttl,
 )
+from reservation_service.web.fields import ID_PATTERN, ID_SENTENCE
+from reservation_service.web.guard import caller_of
 from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render, render_outcome
 
-_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])")
+_ID = re.compile(ID_PATTERN)
 _RESERVATION = "/reservations/{id:[^/]+}"  # any text: a bad ID is told as one
 _MS_PER_SECOND = 1000
-
-_NOW = IntegerField("now", 1, TIMESTAMP_MAX, "now must be a positive integer timestamp.")
-_HOLDER = HolderField()
-_GENERATION = OptionalIntegerField(
-    "generation", 1, TIMESTAMP_MAX, "generation must be a positive integer."
-)
-_IF_STILL_FREE = FlagField("ifStillFree")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +52,8 @@ class Api:
         self._namespace = namespace
         self._limits = limits
         least, most = limits.ttl_seconds_min, limits.ttl_seconds_max
-        self._ttl = IntegerField(
-            "ttlSeconds", least, most, f"ttlSeconds must be an integer from {least} through {most}."
-        )
+        self._hold_body: type[HoldBody] = bounded_ttl(HoldBody, least, most)
+        self._extend_body: type[ExtendBody] = bounded_ttl(ExtendBody, least, most)
 
     def routes(self) -> list[web.RouteDef]:
         """What to add to an application's router."""
@@ -82,29 +78,27 @@ class Api:
 
     async def hold(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
-        body = await read_object(request, ("ttlSeconds", "holder"))
-        ttl_ms = self._ttl.read(body) * _MS_PER_SECOND
-        holder = _digest(body)
+        body = await read_body(request, self._hold_body)
+        holder = _digest(body.holder)
         if self._limits.require_holder and holder == ANONYMOUS:
             raise BadRequest("invalid-field", "holder is required: a string that only you know.")
-        reservation = await actor.hold(ttl_ms, holder)
+        reservation = await actor.hold(body.ttl_seconds * _MS_PER_SECOND, holder)
         response = json_response(render(reservation, self._limits.stuck_after), status=201)
         response.headers["Location"] = f"/reservations/{reservation.reservation_id}"
         return response
 
     async def extend(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
-        body = await read_object(request, ("ttlSeconds", "holder", "generation"))
-        ttl_ms = self._ttl.read(body) * _MS_PER_SECOND
-        return self._answer(await actor.extend(ttl_ms, _digest(body), _GENERATION.read(body)))
+        body = await read_body(request, self._extend_body)
+        ttl_ms = body.ttl_seconds * _MS_PER_SECOND
+        generation = body.generation or None
+        return self._answer(await actor.extend(ttl_ms, _digest(body.holder), generation))
 
     async def confirm(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
-        body = await read_object(
-            request, ("holder", "generation", "ifStillFree"), may_be_empty=True
-        )
-        holder, generation = _digest(body), _GENERATION.read(body)
-        if_still_free = _IF_STILL_FREE.read(body)
+        body = await read_body(request, ConfirmBody, may_be_empty=True)
+        holder, generation = _digest(body.holder), body.generation or None
+        if_still_free = bool(body.if_still_free)
         if if_still_free and holder == ANONYMOUS and generation is None:
             raise BadRequest(
                 "invalid-field",
@@ -115,15 +109,16 @@ class Api:
 
     async def release(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
-        body = await read_object(request, ("holder", "generation"), may_be_empty=True)
-        outcome = await actor.release(_digest(body), _GENERATION.read(body), operator=False)
-        return self._answer(outcome)
+        body = await read_body(request, ReleaseBody, may_be_empty=True)
+        holder, generation = _digest(body.holder), body.generation or None
+        operator = caller_of(request).is_operator
+        return self._answer(await actor.release(holder, generation, operator=operator))
 
     async def replay_alarm(self, request: web.Request) -> web.Response:
         """The test door: the method that the alarm calls, with an explicit time."""
         actor = self._actor(request)
-        now = _NOW.read(await read_object(request, ("now",)))
-        return self._answer(await actor.process_expiry(now))
+        body = await read_body(request, ReplayBody)
+        return self._answer(await actor.process_expiry(body.now))
 
     def _actor(self, request: web.Request) -> ReservationActor:
         return self._namespace.get_by_name(checked_id(request.match_info["id"]))
@@ -135,10 +130,7 @@ class Api:
 def checked_id(text: str) -> str:
     """A reservation ID. Raises BadRequest."""
     if not _ID.fullmatch(text):
-        raise BadRequest(
-            "invalid-id",
-            "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens.",
-        )
+        raise BadRequest("invalid-id", ID_SENTENCE)
     return text
 
 
@@ -147,7 +139,6 @@ def json_response(body: bytes, status: int = 200) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json")
 
 
-def _digest(body: Document) -> bytes:
+def _digest(holder: str | UnsetType) -> bytes:
     """The holder is a secret: beyond this point there is only its SHA-256."""
-    holder = _HOLDER.read(body)
-    return ANONYMOUS if holder is None else hashlib.sha256(holder.encode()).digest()
+    return hashlib.sha256(holder.encode()).digest() if holder else ANONYMOUS

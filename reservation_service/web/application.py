@@ -1,12 +1,15 @@
-"""What stands around every route: errors as problems, `Server-Time`, a limit on requests.
+"""What stands around every route: errors as problems, headers, a limit on requests.
 
 Every answer, refusals included, carries `Server-Time` (epoch ms), so that a countdown needs no
-browser clock, and `Cache-Control: no-store`. Beyond the limit a request is refused at once and
-unread. A bug is answered without its stack trace.
+browser clock, `Cache-Control: no-store`, and what keeps a browser from making more of it than it
+is. Beyond the limit a request is refused at once and unread. A bug is answered without its stack
+trace.
 """
 
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from aiohttp import web
 
@@ -18,6 +21,17 @@ from reservation_service.web.problems import BadRequest, problem, problem_of, pr
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Observe = Callable[..., None]
+
+
+OF_ALL = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Server": "reservation-service",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""What every answer has, unless it has its own. Which versions run here is nobody's business."""
 
 
 class Surroundings:
@@ -60,10 +74,14 @@ class Surroundings:
             response = self._problem(request, error)
         finally:
             self._leave(request)
+        self.finish(response)
+        return response
+
+    def finish(self, response: web.StreamResponse) -> None:
+        """Give an answer the headers that all have."""
         headers = response.headers
         headers["Server-Time"] = str(self._clock.now())
-        headers["Cache-Control"] = "no-store"
-        return response
+        headers.merge(OF_ALL)
 
     def _enter(self, request: web.Request) -> None:
         self._in_flight += 1
@@ -86,16 +104,28 @@ class Surroundings:
 
     def _problem(self, request: web.Request, error: Exception) -> web.Response:
         if isinstance(error, BadRequest):
-            return problem(error.code, str(error))
+            return problem(error.code, str(error), headers=error.headers)
         if isinstance(error, web.HTTPException):
             return problem_of_http(error)
         if isinstance(error, ServiceError) and not isinstance(error, MessageFailed):
             return problem_of(error, self._stuck_after)
-        self._report(request, error.__cause__ or error)
+        self._observe("request-failed", path=request.path, error=_told(error))
         return problem_of(ServiceError(), self._stuck_after)
 
-    def _report(self, request: web.Request, error: BaseException | None) -> None:
-        self._observe("request-failed", path=request.path, error=repr(error))
+
+def _told(error: Exception) -> str:
+    """A bug as a log may have it: its kind and place. Its message may repeat a client's secrets.
+
+    What the database says of a message names constraints and no values.
+    """
+    if isinstance(error, MessageFailed):
+        return repr(error.__cause__ or error)
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_OURS)]
+    return f"{type(error).__name__} at {Path(ours[-1].filename).name}:{ours[-1].lineno}"
+
+
+_OURS = Path(__file__).parents[1]
 
 
 def tombstone_routes() -> list[web.RouteDef]:

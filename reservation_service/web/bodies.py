@@ -1,18 +1,18 @@
 """JSON request bodies, read within bounds.
 
-The order of the checks is part of the contract: content type, size, JSON, unknown fields; then
-`fields` checks the values.
+The order of the checks is part of the contract: content type, size, JSON, then `fields` checks
+for unknown ones and the values.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from reservation_service.web.fields import Document, refuse_unknown
+from reservation_service.web.fields import B, checked
 from reservation_service.web.problems import BadRequest
 
 BODY_SECONDS_MAX = 10.0
@@ -26,17 +26,13 @@ WAITING_FOR_CLIENT: web.AppKey[Callable[[web.Request], AbstractContextManager[No
 """What stands around a wait for the rest of a body."""
 
 
-async def read_object(
-    request: web.Request, fields: Collection[str], *, may_be_empty: bool = False
-) -> Document:
-    """The body's JSON object with no field but `fields`. Raises BadRequest, or aiohttp's 413.
+async def read_body(request: web.Request, kind: type[B], *, may_be_empty: bool = False) -> B:
+    """The body's JSON object as this kind. Raises BadRequest, or aiohttp's 413.
 
     An empty body is the same as `{}` where it may be.
     """
     body = await _read(request)
-    document = {} if may_be_empty and not body else _parse(body)
-    refuse_unknown(document, fields)
-    return document
+    return checked({} if may_be_empty and not body else _parse(body), kind)
 
 
 async def _read(request: web.Request) -> bytes:

@@ -12,6 +12,7 @@ from reservation_service.reservation import Status
 from reservation_service.store import Place, Query, Store
 from reservation_service.web.api import ApiLimits, checked_id, json_response
 from reservation_service.web.fields import TIMESTAMP_MAX, refuse_unknown
+from reservation_service.web.guard import require_operator
 from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render_items, render_page
 
@@ -22,7 +23,7 @@ PAGE_DEFAULT = 50
 PAGE_MAX = 500
 
 _KNOWN = ("status", "idPrefix", "limit", "cursor")
-_STATUSES = tuple(status for status in Status if status is not Status.MISSING)
+STATUSES = tuple(status for status in Status if status is not Status.MISSING)
 
 
 class Lists:
@@ -40,6 +41,7 @@ class Lists:
     async def read(self, request: web.Request) -> web.Response:
         if "id" in request.query:
             return await self._named(request)
+        require_operator(request)
         return await self._page(request)
 
     async def _named(self, request: web.Request) -> web.Response:
@@ -82,8 +84,8 @@ def _limit(text: str) -> int:
 
 
 def _status(text: str) -> Status:
-    if text not in _STATUSES:
-        raise BadRequest("invalid-field", f"status must be one of {', '.join(_STATUSES)}.")
+    if text not in STATUSES:
+        raise BadRequest("invalid-field", f"status must be one of {', '.join(STATUSES)}.")
     return Status(text)
 
 

@@ -6,19 +6,26 @@ written for front-end developers; causes go to the log, never into an answer.
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any, Literal
 
 import msgspec
 from aiohttp import web
+from msgspec import UNSET, Struct, UnsetType
 
 from reservation_service.errors import ServiceError
 from reservation_service.refusals import Refused
-from reservation_service.web.views import view
+from reservation_service.web.views import ReservationView, view
 
 STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
+    "not-http": HTTPStatus.BAD_REQUEST,
     "invalid-id": HTTPStatus.BAD_REQUEST,
     "invalid-body": HTTPStatus.BAD_REQUEST,
     "invalid-field": HTTPStatus.BAD_REQUEST,
     "unknown-field": HTTPStatus.BAD_REQUEST,
+    "key-required": HTTPStatus.UNAUTHORIZED,
+    "unknown-key": HTTPStatus.UNAUTHORIZED,
+    "insufficient-scope": HTTPStatus.FORBIDDEN,
+    "wrong-host": HTTPStatus.MISDIRECTED_REQUEST,
     "not-found": HTTPStatus.NOT_FOUND,
     "method-not-allowed": HTTPStatus.METHOD_NOT_ALLOWED,
     "body-too-slow": HTTPStatus.REQUEST_TIMEOUT,
@@ -31,6 +38,7 @@ STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
     "no-hold": HTTPStatus.GONE,
     "hold-expired": HTTPStatus.GONE,
     "hold-released": HTTPStatus.GONE,
+    "rate-limited": HTTPStatus.TOO_MANY_REQUESTS,
     "too-many-holds": HTTPStatus.TOO_MANY_REQUESTS,
     "body-too-large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "unsupported-media-type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -42,42 +50,57 @@ STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
     "storage-full": HTTPStatus.INSUFFICIENT_STORAGE,
 }
 
+PROBLEM_TYPE = "application/problem+json"
+
 _encode = msgspec.json.Encoder().encode
+
+
+class Problem(Struct):
+    """An error: `code` is stable, `detail` and `error` are its sentence for developers."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    error: str
+    reservation: ReservationView | UnsetType = UNSET
+    outcome: Literal["unknown"] | UnsetType = UNSET
 
 
 class BadRequest(Exception):
     """The request itself is wrong; `code` is one of the table's."""
 
-    def __init__(self, code: str, sentence: str) -> None:
+    def __init__(self, code: str, sentence: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence)
         self.code = code
+        self.headers = headers
 
 
 def problem(
-    code: str, sentence: str, *, headers: Mapping[str, str] | None = None, **members: object
+    code: str, sentence: str, *, headers: Mapping[str, str] | None = None, **members: Any
 ) -> web.Response:
-    """A problem document; `members` are added to it."""
-    status = STATUS_BY_CODE[code]
-    document = {
-        "type": f"urn:reservation-service:problem:{code}",
-        "title": status.phrase,
-        "status": int(status),
-        "detail": sentence,
-        "code": code,
-        "error": sentence,
-    }
+    """A problem document; `members` are those that only some have."""
+    document = problem_document(code, sentence, **members)
     return web.Response(
-        status=status,
-        body=_encode(document | members),
-        content_type="application/problem+json",
+        status=document.status,
+        body=_encode(document),
+        content_type=PROBLEM_TYPE,
         headers=headers,
     )
+
+
+def problem_document(code: str, sentence: str, **members: Any) -> Problem:
+    """What is said of an error with this code."""
+    status = STATUS_BY_CODE[code]
+    type_ = f"urn:reservation-service:problem:{code}"
+    return Problem(type_, status.phrase, int(status), sentence, code, sentence, **members)
 
 
 def problem_of(error: ServiceError, stuck_after: int) -> web.Response:
     """The answer to a caller whose message ended in this error; a related hold is in it."""
     headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
-    members: dict[str, object] = {}
+    members: dict[str, Any] = {}
     if isinstance(error, Refused):
         members["reservation"] = view(error.reservation, stuck_after)
     if error.code == "outcome-unknown":

@@ -3,14 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
+from reservation_service.errors import ServiceError
 from reservation_service.web.connections import Connections
+from reservation_service.web.problems import problem, problem_of
 
 Observe = Callable[..., None]
+Finish = Callable[[web.StreamResponse], None]
 
 KEEPALIVE_SECONDS = 15.0
 """How long an idle connection is kept."""
@@ -24,6 +28,8 @@ SHUTDOWN_AFTER_FAILURE_SECONDS = 0.5
 REQUEST_LINE_BYTES_MAX = 16_384
 """Room for 200 of the longest IDs; aiohttp's own 8,190 bytes end at 185 of them."""
 
+NOT_HTTP = "This is no proper HTTP request."
+
 BACKLOG = 1024
 """How many connections may wait to be let in, and are let in at once."""
 
@@ -32,17 +38,25 @@ class HttpServer:
     """Serves `app` from `start` to `stop`, on `port`, also when any free one was asked for."""
 
     def __init__(
-        self, app: web.Application, connections: Connections, observe: Observe, *, access_log: bool
+        self,
+        app: web.Application,
+        connections: Connections,
+        observe: Observe,
+        finish: Finish,
+        *,
+        access_log: bool,
     ) -> None:
         self._connections = connections
-        self._runner = web.AppRunner(
-            app,
-            access_log_class=_AccessLog,
-            access_log=observe if access_log else None,
-            logger=_library_logger(observe),
-            keepalive_timeout=KEEPALIVE_SECONDS,
-            max_line_size=REQUEST_LINE_BYTES_MAX,
-        )
+        self._runner = web.AppRunner(app)
+        self._finish = finish
+        self._options = {
+            "access_log_class": _AccessLog,
+            "access_log": observe if access_log else None,
+            "logger": _library_logger(observe),
+            "keepalive_timeout": KEEPALIVE_SECONDS,
+            "max_line_size": REQUEST_LINE_BYTES_MAX,
+        }
+        self._server: _Server | None = None
         self._listener: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
         self.port = 0
@@ -51,7 +65,8 @@ class HttpServer:
         """Listen. Raises OSError when that address cannot be had; then nothing stays open."""
         await self._runner.setup()
         assert self._runner.server is not None
-        connect = self._connections.admit(self._runner.server)
+        self._server = _Server(self._runner.server, self._finish, self._options)
+        connect = self._connections.admit(self._server)
         loop = asyncio.get_running_loop()
         try:
             self._listener = await loop.create_server(connect, host, port, backlog=BACKLOG)
@@ -65,14 +80,49 @@ class HttpServer:
         """Accept nothing more, answer what has begun, close; whatever clients do, soon."""
         assert self._listener is not None
         assert self._watch is not None
-        assert self._runner.server is not None
+        assert self._server is not None
         self._listener.close()
         self._watch.cancel()
-        self._runner.server.pre_shutdown()
-        await self._runner.server.shutdown(
+        self._server.pre_shutdown()
+        await self._server.shutdown(
             SHUTDOWN_AFTER_FAILURE_SECONDS if has_failed else SHUTDOWN_SECONDS
         )
         await self._runner.cleanup()
+
+
+class _Server(web.Server):
+    """The application's own server, but for what it answers where there is no request at all."""
+
+    def __init__(self, server: web.Server, finish: Finish, options: dict[str, Any]) -> None:
+        super().__init__(server.request_handler, request_factory=server.request_factory, **options)
+        self.finish = finish
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(web.RequestHandler):
+    """Answers what is no HTTP with a problem; aiohttp's own answer repeats the bytes it met."""
+
+    __slots__ = ("_finish",)
+
+    def __init__(self, server: _Server, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._finish = server.finish
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc, message)  # logs it, or raises if it is too late
+        is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        answer = problem_of(ServiceError(), 0) if is_ours else problem("not-http", NOT_HTTP)
+        answer.force_close()
+        self._finish(answer)
+        return answer
 
 
 class _AccessLog(AbstractAccessLogger):
@@ -96,7 +146,7 @@ def _library_logger(observe: Observe) -> logging.Logger:
     class Forward(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             cause = record.exc_info[1] if record.exc_info else None
-            observe("http-error", message=record.getMessage(), error=repr(cause))
+            observe("http-error", message=str(record.msg), error=cause and type(cause).__name__)
 
     logger = logging.Logger("reservation_service.web", logging.WARNING)  # noqa: LOG001 - not global
     logger.addHandler(Forward())

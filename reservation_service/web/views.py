@@ -1,6 +1,7 @@
 """A reservation as the API shows it: camelCase, times as epoch milliseconds."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,18 @@ class ReservationView(msgspec.Struct, rename="camel", gc=False):
     alarm_stuck: bool
 
 
+class OutcomeView(ReservationView, rename="camel", gc=False):
+    """A reservation, and whether the call changed it."""
+
+    changed: bool
+
+
+class ItemsView(msgspec.Struct, rename="camel", gc=False):
+    """The reservations that were asked for by name, in their order."""
+
+    items: list[ReservationView]
+
+
 class PageView(msgspec.Struct, rename="camel", gc=False):
     """Some reservations, and where the next ones begin; no cursor is on the last page."""
 
@@ -41,13 +54,13 @@ def render(row: Reservation, stuck_after: int) -> bytes:
 
 def render_outcome(outcome: Outcome, stuck_after: int) -> bytes:
     """The JSON of a reservation with one field more: whether the call changed it."""
-    changed = b',"changed":true}' if outcome.changed else b',"changed":false}'
-    return render(outcome.reservation, stuck_after)[:-1] + changed
+    values = [*_values(outcome.reservation, stuck_after), outcome.changed]
+    return _encode(OutcomeView(*values))
 
 
 def render_items(rows: Sequence[Reservation], stuck_after: int) -> bytes:
     """The JSON of the reservations that were asked for by name."""
-    return _encode({"items": [view(row, stuck_after) for row in rows]})
+    return _encode(ItemsView([view(row, stuck_after) for row in rows]))
 
 
 def render_page(rows: Sequence[Reservation], next_cursor: str | None, stuck_after: int) -> bytes:
@@ -57,7 +70,11 @@ def render_page(rows: Sequence[Reservation], next_cursor: str | None, stuck_afte
 
 def view(row: Reservation, stuck_after: int) -> ReservationView:
     """A reservation as the API shows it."""
-    return ReservationView(
+    return ReservationView(*_values(row, stuck_after))
+
+
+def _values(row: Reservation, stuck_after: int) -> tuple[Any, ...]:
+    return (
         row.reservation_id,
         row.status,
         row.created_at,

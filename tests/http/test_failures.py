@@ -1,6 +1,7 @@
 """What callers are told when something is full, broken or gone, and what ends the process."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -138,7 +139,8 @@ async def test_a_bug_is_answered_without_its_trace_and_told_to_the_operator(
     assert b"secret" not in answer.body
     assert b"ZeroDivision" not in answer.body
     (event,) = service.recorder.of("request-failed")
-    assert (event["path"], event["error"]) == (HOLD, "ZeroDivisionError('a secret of the code')")
+    assert event["path"] == HOLD
+    assert re.fullmatch(r"ZeroDivisionError at actor\.py:\d+", event["error"])
 
 
 @pytest.mark.parametrize(

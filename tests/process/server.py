@@ -82,6 +82,7 @@ class Server:
         self.command = command("serve", "--database", str(self.database))
         self.variables: dict[str, str] = {}
         self.lines: list[Line] = []
+        self.written: list[bytes] = []
         self.port = 0
         self._folder = folder
         self._stderr = folder / "stderr"
@@ -97,10 +98,14 @@ class Server:
         self.port = self.line("service-started")["port"]
         return self
 
-    def call(self, method: str, path: str, body: object = None) -> Answer:
+    def call(
+        self, method: str, path: str, body: object = None, *, token: str | None = None
+    ) -> Answer:
         """One request on a connection of its own."""
         text = None if body is None else json.dumps(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         with closing(HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)) as connection:
             connection.request(method, path, text, headers)
             answer = connection.getresponse()
@@ -133,6 +138,11 @@ class Server:
             found = _matching(self.lines, event, fields)
         assert len(found) >= nth, (event, fields, self.lines[-20:], self.complaints())
         return found[nth - 1]
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def send(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -186,7 +196,7 @@ class Server:
 
     def _spawn(self) -> None:
         assert self._process is None
-        self.lines, self._log_is_over = [], False
+        self.lines, self.written, self._log_is_over = [], [], False
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
                 self.command,
@@ -211,6 +221,7 @@ class Server:
 
     def _take(self, text: bytes) -> None:
         with self._news:
+            self.written.append(text.rstrip(b"\n"))
             try:
                 self.lines.append(json.loads(text))
             except ValueError:

@@ -13,7 +13,15 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.process.server import ROOT, environment
+from reservation_service.access import Scope
+from reservation_service.keys.key_file import KeyFile
+from tests.process.server import ROOT, environment, eventually, wall_ms
+
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync"
+)
+"""Chromium's: alone, and calling nobody by itself."""
 
 
 class Checkout:
@@ -39,17 +47,26 @@ class Checkout:
         assert len(addresses) == 2, (line, self._stderr.read_text())
         self.url, self.service_url = addresses
 
-    def call(self, method: str, path: str, body: object = None) -> Any:
+    def call(self, method: str, path: str, body: object = None, token: str = "") -> Any:
         """What the service answers to somebody who is no browser."""
         connection = HTTPConnection(urlsplit(self.service_url).netloc, timeout=20)
         try:
             text = None if body is None else json.dumps(body)
-            connection.request(method, path, text, {"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json"}
+            if token:
+                headers["Authorization"] = f"Bearer {token}"
+            connection.request(method, path, text, headers)
             answer = connection.getresponse()
             self._server_time = int(answer.headers["Server-Time"])
             return json.load(answer)
         finally:
             connection.close()
+
+    def operator(self, database: Path) -> str:
+        """A key for everything, once it is in force."""
+        token = KeyFile(database).add("staff", Scope.OPERATE, wall_ms())
+        eventually(lambda: "name" in self.call("GET", "/whoami", token=token))
+        return token
 
     def row(self, seat: str) -> Any:
         return self.call("GET", f"/reservations/{seat}")

@@ -20,16 +20,12 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Route, expect, sync_playwright
 
 from tests.process.server import ROOT
-from tests.system.checkout import Checkout, Visitor
+from tests.system.checkout import FLAGS, Checkout, Visitor
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 PATIENCE_MS = 20_000
 GRACE_SECONDS = 5
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync"
-)
 SKEW = """
     const skew = %d, RealDate = Date;
     globalThis.Date = class extends RealDate {
@@ -60,8 +56,13 @@ def served(folder: Path, *options: str, **settings: object) -> Iterator[Checkout
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    yield from served(tmp_path_factory.mktemp("checkout"))
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("seats") / "seats.db"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory, database: Path) -> Iterator[Checkout]:
+    yield from served(tmp_path_factory.mktemp("checkout"), "--database", str(database))
 
 
 @pytest.fixture(scope="module")
@@ -244,13 +245,14 @@ def test_paying_late_gets_the_seat_while_nobody_has_taken_it(
 
 
 def test_paying_late_is_refunded_when_somebody_else_has_the_seat(
-    visit: Visit, checkout: Checkout
+    visit: Visit, checkout: Checkout, database: Path
 ) -> None:
+    operator = checkout.operator(database)
     one, another = visit(), visit()
     one.hold("hall-c5")
     one.press("Pay")
     over = {"now": checkout.row("hall-c5")["expiresAt"]}
-    assert checkout.call("POST", "/reservations/hall-c5/replay-alarm", over)["changed"]
+    assert checkout.call("POST", "/reservations/hall-c5/replay-alarm", over, operator)["changed"]
     another.sees("hall-c5", "free")
     another.hold("hall-c5")
     expect(one.page.locator("#bank-text")).to_contain_text("somebody else has taken it")
@@ -260,6 +262,14 @@ def test_paying_late_is_refunded_when_somebody_else_has_the_seat(
     one.sees("hall-c5", "held")
     another.sees("hall-c5", "mine")
     assert checkout.row("hall-c5")["generation"] == 2
+
+
+def test_nobody_confirms_without_the_shops_key(visit: Visit, checkout: Checkout) -> None:
+    one = visit()
+    one.hold("hall-c8")
+    unpaid = checkout.call("POST", "/reservations/hall-c8/confirm", {"holder": one.holder})
+    assert unpaid["code"] == "key-required"
+    assert checkout.row("hall-c8")["status"] == "held"
 
 
 def test_a_payment_for_a_hold_that_was_given_back_is_refunded(

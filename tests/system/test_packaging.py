@@ -242,6 +242,20 @@ def test_compose_publishes_on_this_machine_alone() -> None:
     assert compose_service()["ports"] == ["127.0.0.1:8787:8787"]
 
 
+def test_the_image_asks_for_keys_and_replays_nothing_unless_it_is_told_to() -> None:
+    told = environment(stages()[-1])
+    assert told["RESERVATION_SERVICE__SERVER__HOST"] == "0.0.0.0"
+    assert told["RESERVATION_SERVICE__RESERVATIONS__REPLAY_ALARM"] == "false"
+    assert "RESERVATION_SERVICE__AUTH__MODE" not in told
+
+
+def test_compose_is_for_trying_it_out_and_says_so() -> None:
+    assert compose_service()["environment"] == {
+        "RESERVATION_SERVICE__AUTH__MODE": "none",
+        "RESERVATION_SERVICE__RESERVATIONS__REPLAY_ALARM": "true",
+    }
+
+
 def test_compose_gives_the_container_nothing_it_does_not_need() -> None:
     service = compose_service()
     assert service["read_only"] is True
@@ -298,6 +312,12 @@ def test_another_user_gets_help(image: Image) -> None:
     code, output = image.run(["reservation-service", "--help"])
     assert code == 0, output
     assert "serve" in output
+
+
+def test_an_image_without_keys_serves_nobody_and_says_what_to_do(image: Image) -> None:
+    code, output = image.run(["reservation-service", "serve"])
+    assert code == 1
+    assert "add a key (reservation-service keys add NAME --scope operate)" in output
 
 
 def test_another_user_serves_and_stops_on_sigterm(image: Image) -> None:

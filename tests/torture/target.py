@@ -44,11 +44,6 @@ class Target(Server):
         return int(self.query(f"SELECT count(*) FROM reservation WHERE {late}")[0][0])
 
     @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
