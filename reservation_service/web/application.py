@@ -15,6 +15,7 @@ from reservation_service.errors import MessageFailed, Overloaded, ServiceError
 from reservation_service.web.bodies import WAITING_FOR_CLIENT
 from reservation_service.web.connections import Connections
 from reservation_service.web.problems import BadRequest, problem, problem_of, problem_of_http
+from reservation_service.web.streams import STREAMING
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Observe = Callable[..., None]
@@ -43,6 +44,7 @@ class Surroundings:
         """An application that answers `routes`, and everything else with a problem."""
         app = web.Application(middlewares=[self._surround], client_max_size=body_bytes_max)
         app[WAITING_FOR_CLIENT] = self._wait_for_client
+        app[STREAMING] = self._stream
         app.add_routes(routes)
         return app
 
@@ -83,6 +85,15 @@ class Surroundings:
             self._enter(request)
         if self._in_flight > self._requests_max:
             raise Overloaded
+
+    @contextmanager
+    def _stream(self) -> Iterator[None]:
+        """An open stream is not in flight: it would take somebody's place for ever."""
+        self._in_flight -= 1
+        try:
+            yield
+        finally:
+            self._in_flight += 1
 
     def _problem(self, request: web.Request, error: Exception) -> web.Response:
         if isinstance(error, BadRequest):

@@ -1,4 +1,4 @@
-"""The fields of JSON bodies: what each accepts, and what to say when it gets anything else.
+"""The fields of bodies and queries: what each accepts, and what to say when it gets another thing.
 
 A number with a zero fraction (5.0, 5e0) is an integer in JSON and accepted as one.
 """
@@ -14,6 +14,9 @@ from reservation_service.web.problems import BadRequest
 
 TIMESTAMP_MAX = 2**53 - 1
 """The largest integer that every JSON reader keeps exact."""
+
+PAGE_DEFAULT = 50
+PAGE_MAX = 500
 
 Document = Mapping[str, Any]
 
@@ -86,6 +89,16 @@ def refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
             raise BadRequest("unknown-field", f"Unknown field {_shown(name)}.")
+
+
+def page_limit(query: Mapping[str, str]) -> int:
+    """How many items a page may have, by default `PAGE_DEFAULT`. Raises BadRequest."""
+    text = query.get("limit", str(PAGE_DEFAULT))
+    if text.isascii() and text.isdigit() and len(text) <= len(str(PAGE_MAX)):
+        limit = int(text)
+        if 1 <= limit <= PAGE_MAX:
+            return limit
+    raise BadRequest("invalid-field", f"limit must be an integer from 1 through {PAGE_MAX}.")
 
 
 _NAME_SHOWN_MAX = 40

@@ -69,6 +69,7 @@ class HttpServer:
         self._listener.close()
         self._watch.cancel()
         self._runner.server.pre_shutdown()
+        await self._runner.shutdown()  # streams end, which nobody could wait for
         await self._runner.server.shutdown(
             SHUTDOWN_AFTER_FAILURE_SECONDS if has_failed else SHUTDOWN_SECONDS
         )

@@ -20,6 +20,7 @@ from reservation_service.store import (
     Query,
     Result,
     Retry,
+    Store,
     StoreMessage,
 )
 from tests.support.waiting import Signal
@@ -60,6 +61,7 @@ class Gates:
         self.write_failure: ServiceError | None = None
         self.read_failure: ServiceError | None = None
         self.batches: list[Sequence[StoreMessage]] = []
+        self.store: Store | None = None
         self._closed: dict[str, list[Gate]] = {"before": [], "after": [], "batch": []}
 
     def before(self, choice: Choice) -> Gate:
@@ -128,6 +130,7 @@ class GatedStore(GroupedStore):
 
         super().__init__(write_through, read_through, find_through, **limits)
         self._gates = gates
+        gates.store = self
 
     async def apply(self, message: Message) -> Outcome:
         await self._gates.enter("before", message)
