@@ -126,7 +126,7 @@ class Feed:
             texts = [self._rendering.event(event) for event in page.items]
             position = page.next
             await reader.send(b"".join([*texts, self._rendering.position(position)]))
-            if self._join(reader, _Following(names, position)):
+            if position == page.newest and self._join(reader, _Following(names, position)):
                 return
 
     def leave(self, reader: Reader) -> None:
@@ -165,15 +165,17 @@ class Feed:
             page = await self._log.read_events(EventQuery(self._position, PAGE))
             if page.has_lost(self._position):
                 self._position = page.oldest - 1
-                self._tell_everybody(self._rendering.reset(self._position))
+                self._hand_out_reset()
                 continue
             self._hand_out(page.items)
             self._position = max(self._position, page.next)  # readers may have come and gone
             is_more = len(page.items) == PAGE
 
-    def _tell_everybody(self, text: bytes) -> None:
-        for reader in self._readers:
-            reader.take(text)
+    def _hand_out_reset(self) -> None:
+        text = self._rendering.reset(self._position)
+        for reader, following in self._readers.items():
+            if following.since < self._position:
+                reader.take(text)
 
     def _hand_out(self, events: Sequence[Event]) -> None:
         texts: dict[int, bytes] = {}
