@@ -98,6 +98,13 @@ class Feed:
                 await self._pause(TROUBLE_SECONDS)
             await self._pause(self._coalesce_s)
 
+    async def locate(self, after: int | None) -> int:
+        """The position that `after` means: None is before all there is, LATEST is behind it."""
+        if after is not None and after != LATEST:
+            return after
+        page = await self._log.read_events(EventQuery(0, 1))
+        return page.newest if after == LATEST else page.oldest - 1
+
     async def read(
         self, names: frozenset[str] | None, after: int | None, limit: int
     ) -> tuple[EventPage, bool]:
@@ -105,18 +112,17 @@ class Feed:
 
         It does when events behind `after` are gone, or when this log has never been there.
         """
-        position = await self._begin(after)
+        position = await self.locate(after)
         page = await self._log.read_events(EventQuery(position, limit, names))
         if not page.has_lost(position):
             return page, False
         return await self._log.read_events(EventQuery(page.oldest - 1, limit, names)), True
 
-    async def follow(self, reader: Reader, names: frozenset[str] | None, after: int | None) -> None:
-        """Send what lies behind `after`, None for all there is; then join those who `take`.
+    async def follow(self, reader: Reader, names: frozenset[str] | None, position: int) -> None:
+        """Send what lies behind `position`; then join those who `take`, until `leave`.
 
-        `leave` ends it. Raises the ServiceError that kept the log from being read.
+        Raises the ServiceError that kept the log from being read.
         """
-        position = await self._begin(after)
         while True:
             page = await self._log.read_events(EventQuery(position, PAGE, names))
             if page.has_lost(position):
@@ -137,12 +143,6 @@ class Feed:
             self._by_name[name].discard(reader)
             if not self._by_name[name]:
                 del self._by_name[name]
-
-    async def _begin(self, after: int | None) -> int:
-        if after is not None and after != LATEST:
-            return after
-        page = await self._log.read_events(EventQuery(0, 1))
-        return page.newest if after == LATEST else page.oldest - 1
 
     def _join(self, reader: Reader, following: _Following) -> bool:
         """False when others are further on: what they were handed has to be sent first."""

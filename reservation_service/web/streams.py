@@ -166,17 +166,19 @@ class Streams:
         """What lies behind `after`, and then what is committed. Raises TooManyReaders."""
         reader = StreamReader(request, self._limits, self._observe)
         with self._readers.admit(reader), request.app[STREAMING]():
+            # before the headers: what is asked once they are there cannot be older than `latest`
+            position = await self._feed.locate(after)
             await reader.begin(self._clock.now())
             async with reader.response:
-                await self._follow(reader, names, after)
+                await self._follow(reader, names, position)
         return reader.response
 
     async def _follow(
-        self, reader: StreamReader, names: frozenset[str] | None, after: int | None
+        self, reader: StreamReader, names: frozenset[str] | None, position: int
     ) -> None:
         """Once the headers are out there is no other answer: what fails ends the stream."""
         try:
-            await self._feed.follow(reader, names, after)
+            await self._feed.follow(reader, names, position)
             await reader.response.wait()
         except ConnectionError:
             pass  # the reader has gone, or the stream was ended before it had caught up

@@ -235,7 +235,8 @@ async def test_a_reader_that_comes_meanwhile_is_sent_away_to_come_again(
     service = await start_service(feed=SOON)
     log.failure = StorageUnavailable()
     assert (await service.get("/events")).status == 503
-    async with service.follow("/events") as stream:
+    assert (await refused(service)).status == 503
+    async with service.follow("/events", resumed=0) as stream:
         assert await stream.ended()
     await service.recorder.seen("reader-dropped", reason="storage-unavailable")
     log.failure = None

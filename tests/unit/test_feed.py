@@ -27,7 +27,8 @@ class Stage:
         self, *names: str, after: int | None = LATEST, is_slow: bool = False
     ) -> ListeningReader:
         reader = ListeningReader(is_slow=is_slow)
-        following = self.feed.follow(reader, frozenset(names) or None, after)
+        position = await self.feed.locate(after)
+        following = self.feed.follow(reader, frozenset(names) or None, position)
         if is_slow:
             self.task = asyncio.create_task(following)
         else:
