@@ -147,13 +147,20 @@ class ServiceHarness:
         return await self.request("POST", path, json=document)
 
     def follow(
-        self, path: str, *, resumed: int | None = None, accept: str = "text/event-stream"
+        self,
+        path: str,
+        *,
+        resumed: int | None = None,
+        accept: str = "text/event-stream",
+        origin: str | None = None,
     ) -> Stream:
         """The events of `path` as a stream, from `resumed` on: use it with `async with`."""
         _, _, client = self._parts()
         headers = {"Accept": accept}
         if resumed is not None:
             headers["Last-Event-ID"] = str(resumed)
+        if origin is not None:
+            headers["Origin"] = origin
         url = URL(f"http://127.0.0.1:{self.port}{path}", encoded=True)
         return Stream(client.get(url, headers=headers, timeout=aiohttp.ClientTimeout()))
 
