@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 from aiohttp import HttpVersion11, web
@@ -145,7 +146,13 @@ class StreamReader:
         if transport.get_write_buffer_size() > self._buffer_bytes:
             self.drop("slow")
             return
-        transport.write(b"%x\r\n%b\r\n" % (len(text), text) if self._is_chunked else text)
+        transport.write(_chunk(text) if self._is_chunked else text)
+
+
+@lru_cache(maxsize=1)
+def _chunk(text: bytes) -> bytes:
+    """A chunk of HTTP/1.1; those who follow everything are handed the same one after another."""
+    return b"%x\r\n%b\r\n" % (len(text), text)
 
 
 class Streams:

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+from aiohttp_sse import EventSourceResponse
 
 from reservation_service import feed
 from reservation_service.errors import DatabaseUnusable, ServiceError, StorageUnavailable
 from reservation_service.events import EventPage, EventQuery
 from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.web import streams
 from reservation_service.web.streams import StreamReader
 from tests.conftest import StartService
 from tests.http.answers import assert_problem
@@ -18,7 +20,7 @@ from tests.support.harness import Answer, ServiceHarness
 from tests.support.streams import Frame, frames
 from tests.support.waiting import bounded
 
-ASKED = b"GET /events?after=latest HTTP/1.%d\r\nHost: test\r\nAccept: text/event-stream\r\n\r\n"
+ASKED = b"GET %b HTTP/1.%d\r\nHost: test\r\nAccept: text/event-stream\r\n\r\n"
 HEADERS = {"Accept": "text/event-stream"}
 SOON = {"coalesce_ms": 1}
 
@@ -29,7 +31,7 @@ async def refused(service: ServiceHarness) -> Answer:
 
 @asynccontextmanager
 async def raw_reader(
-    service: ServiceHarness, version: int = 1
+    service: ServiceHarness, version: int = 1, path: bytes = b"/events?after=latest"
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection with little room, on which nothing is read unless the test does."""
     client = socket.socket()
@@ -37,7 +39,7 @@ async def raw_reader(
     client.setblocking(False)
     await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", service.port))
     reader, writer = await asyncio.open_connection(sock=client, limit=4_096)
-    writer.write(ASKED % version)
+    writer.write(ASKED % (path, version))
     await bounded(reader.readuntil(b"\r\n\r\n"), "the head of a stream")
     await bounded(reader.readuntil(b"\n\n"), "the first frame")
     try:
@@ -191,6 +193,17 @@ async def test_a_reader_that_was_dropped_comes_again_and_has_lost_nothing(
         assert [event["seq"] for event in await stream.events(count - 7)] == list(
             range(8, count + 1)
         )
+
+
+async def test_a_reader_that_stalls_before_it_has_caught_up_is_dropped(
+    start_service: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "STALL_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(EventSourceResponse, "_set_tcp_user_timeout", lambda *_: None)
+    service = await start_service(feed={"buffer_bytes": 4_096} | SOON)
+    await fill(service, 20)
+    async with raw_reader(service, path=b"/events"):
+        await service.recorder.seen("reader-dropped", reason="slow")
 
 
 class Failing:

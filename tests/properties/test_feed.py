@@ -27,7 +27,9 @@ FOLLOWED = (None, frozenset("a"), frozenset("ab"), frozenset("abc"))
 Bug = Callable[[], AbstractContextManager[None]]
 Step = tuple[str, int, int]
 KINDS = (
-    *("commit", "commit", "commit", "look", "tell", "look", "tell", "pause", "pause"),
+    *("commit",) * 4,
+    *("look", "tell") * 5,
+    *("pause",) * 3,
     *("come", "come again", "leave", "make room", "purge", "fail"),
 )
 numbers = st.integers(0, 7)
@@ -153,8 +155,9 @@ class World:
     def purge(self, one: int, _another: int) -> None:
         self.log.purged_to = max(self.log.purged_to, self.log.newest - one)
 
-    def fail(self, _one: int, _another: int) -> None:
-        self.log.failure = StorageUnavailable()
+    def fail(self, one: int, _another: int) -> None:
+        if self.log.readings:
+            self.log.fail(self.log.readings[one % len(self.log.readings)], StorageUnavailable())
 
     async def come_to_rest(self) -> None:
         """Let everything happen that is under way."""
@@ -295,4 +298,4 @@ def test_a_planted_bug_in_the_feed_is_found(
     bug: Callable[[], AbstractContextManager[None]],
 ) -> None:
     with bug(), pytest.raises(AssertionError):
-        check(1_000, [Phase.generate])
+        check(300, [Phase.generate])

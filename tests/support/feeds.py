@@ -36,7 +36,6 @@ class LogInMemory:
         self.purged_to = 0
         self.is_open = is_open
         self.readings: list[Reading] = []
-        self.failure: ServiceError | None = None
 
     @property
     def newest(self) -> int:
@@ -64,14 +63,14 @@ class LogInMemory:
 
     def tell(self, reading: Reading) -> None:
         self.readings.remove(reading)
-        if reading.answer.done():  # whoever asked has gone
-            return
-        if self.failure is not None:
-            failure, self.failure = self.failure, None
+        if not reading.answer.done():  # whoever asked may have gone
+            assert reading.page is not None
+            reading.answer.set_result(reading.page)
+
+    def fail(self, reading: Reading, failure: ServiceError) -> None:
+        self.readings.remove(reading)
+        if not reading.answer.done():
             reading.answer.set_exception(failure)
-            return
-        assert reading.page is not None
-        reading.answer.set_result(reading.page)
 
     def find(self, query: EventQuery) -> EventPage:
         found = self.seqs(query.names, max(query.after, self.purged_to), self.newest)

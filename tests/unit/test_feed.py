@@ -114,8 +114,7 @@ async def test_a_log_that_cannot_be_read_is_left_alone_for_a_while(stage: Stage)
     reader = await stage.reader()
     stage.log.is_open = False
     await stage.commit("a")
-    stage.log.failure = StorageUnavailable()
-    stage.log.tell(stage.log.readings[0])
+    stage.log.fail(stage.log.readings[0], StorageUnavailable())
     stage.log.is_open = True
     await rest()
     assert [seconds for seconds, _ in stage.pauses.lasting] == [TROUBLE_SECONDS]
