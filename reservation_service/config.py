@@ -204,6 +204,15 @@ class EventsSettings(Section):
     retention_days: int = _number(30, 1, 3_650)
 
 
+class FeedSettings(Section):
+    """Who may follow the log as a stream, and how it is told."""
+
+    readers_max: int = _number(1_000, 0, 100_000)
+    coalesce_ms: int = _number(100, 1, 1_000)
+    heartbeat_ms: int = _number(15_000, 100, 600_000)
+    buffer_bytes: int = _number(262_144, 4_096, 16_777_216)
+
+
 class AlarmsSettings(Section):
     """How alarms are dispatched and retried."""
 
@@ -250,6 +259,7 @@ class Settings(BaseSettings):
     storage: StorageSettings = StorageSettings()
     reservations: ReservationsSettings = ReservationsSettings()
     events: EventsSettings = EventsSettings()
+    feed: FeedSettings = FeedSettings()
     alarms: AlarmsSettings = AlarmsSettings()
     writer: WriterSettings = WriterSettings()
     log: LogSettings = LogSettings()

@@ -35,6 +35,14 @@ class Overloaded(ServiceError):
     retry_after_s = 1
 
 
+class TooManyReaders(ServiceError):
+    """The feed has as many readers as it may have."""
+
+    code = "too-many-readers"
+    sentence = "The feed has too many readers; read its pages, or try again later."
+    retry_after_s = 5
+
+
 class MessageFailed(ServiceError):
     """This one message made its transaction fail; it was rolled back, others were not touched."""
 

@@ -25,6 +25,7 @@ from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
 from reservation_service.clock import BootClock, Clock, watch_divergence
 from reservation_service.config import Settings
 from reservation_service.errors import ServiceError, StartupError
+from reservation_service.feed import Feed
 from reservation_service.housekeeping import MS_PER_DAY, Housekeeping
 from reservation_service.reservation import HoldLimits
 from reservation_service.retry import RetryPolicy
@@ -37,8 +38,10 @@ from reservation_service.web.api import Api, ApiLimits
 from reservation_service.web.application import Surroundings, tombstone_routes
 from reservation_service.web.connections import Connections
 from reservation_service.web.cors import allow_origins
+from reservation_service.web.events import Events
 from reservation_service.web.lists import Lists
 from reservation_service.web.server import BACKLOG, HttpServer
+from reservation_service.web.streams import Frames, Readers, StreamLimits, Streams
 
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
@@ -115,6 +118,7 @@ class Service:
         self._opened = AsyncExitStack()
         self._work: list[asyncio.Task[None]] = []
         self._stop_requested = asyncio.Event()
+        self._readers = Readers(_readers_max(settings))
         self.port = 0
 
     async def start(self) -> None:
@@ -205,9 +209,22 @@ class Service:
         housekeeping = _housekeeping(settings, store, self._clock, self._observe)
         scheduler.add_job(housekeeping.purge, "cron", minute=PURGE_MINUTE, misfire_grace_time=None)
         limits = _api_limits(settings)
-        return self._admission.protect(
-            [*Api(namespace, limits).routes(), *Lists(namespace, store, limits).routes()], limits
-        )
+        routes = [
+            *Api(namespace, limits).routes(),
+            *Lists(namespace, store, limits).routes(),
+            *self._events(engine, store).routes(),
+        ]
+        return self._admission.protect(routes, limits)
+
+    def _events(self, engine: SqliteEngine, store: GroupedStore) -> Events:
+        """The log, and the feed that every commit rings."""
+        limits = self._settings.feed
+        feed = Feed(engine, Frames(), coalesce_s=limits.coalesce_ms / 1000)
+        store.on_commit(lambda _next_due_at: feed.ring())
+        self._run(feed.run())
+        stream_limits = StreamLimits(limits.heartbeat_ms / 1000, limits.buffer_bytes)
+        streams = Streams(feed, self._readers, self._clock, self._observe, stream_limits)
+        return Events(feed, streams)
 
     def _start_scheduler(self) -> AsyncIOScheduler:
         scheduler = AsyncIOScheduler(timezone=UTC)
@@ -241,6 +258,7 @@ class Service:
         )
         app = surroundings.build_app(routes, server.body_bytes_max)
         allow_origins(app, self._settings.cors.origins)
+        app.on_shutdown.append(self._readers.close)
         http = HttpServer(
             app,
             connections,
@@ -317,6 +335,11 @@ def _alarm_limits(settings: Settings) -> AlarmLimits:
         in_flight_max=alarms.in_flight_max,
         stuck_after=alarms.stuck_after,
     )
+
+
+def _readers_max(settings: Settings) -> int:
+    """Half of the connections are for those who ask and go."""
+    return min(settings.feed.readers_max, settings.server.connections_max // 2)
 
 
 def _housekeeping(settings: Settings, store: Store, clock: Clock, observe: Observe) -> Housekeeping:

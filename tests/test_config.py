@@ -67,6 +67,12 @@ def test_the_defaults_are_these() -> None:
             "retention_days": 30,
         },
         "events": {"retention_days": 30},
+        "feed": {
+            "readers_max": 1000,
+            "coalesce_ms": 100,
+            "heartbeat_ms": 15000,
+            "buffer_bytes": 262144,
+        },
         "alarms": {
             "lease_ms": 10000,
             "attempt_timeout_ms": 5000,

@@ -73,7 +73,7 @@ class ServiceProcess:
 
 
 def _config(origins: Sequence[str]) -> str:
-    """A log without a line per call: the page asks once a second."""
+    """A log without a line per call: every page asks for every seat that has changed."""
     return (
         f"[cors]\norigins = {json.dumps(list(origins))}\n\n"
         "[auth]\npublic = true\n\n[log]\naccess = false\n"

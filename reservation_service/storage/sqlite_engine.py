@@ -13,8 +13,9 @@ from typing import Self
 
 from reservation_service.clock import Clock
 from reservation_service.errors import DatabaseUnusable, StartupError
+from reservation_service.events import EventPage, EventQuery
 from reservation_service.reservation import Reservation
-from reservation_service.storage import sqlite, sqlite_alarms, sqlite_reads
+from reservation_service.storage import sqlite, sqlite_alarms, sqlite_events, sqlite_reads
 from reservation_service.storage.connection import (
     Connection,
     make_durable,
@@ -105,6 +106,11 @@ class SqliteEngine:
         """One page of a list, in one hop."""
         assert self._reader is not None
         return await self._reader.run(sqlite_reads.find_rows, query)
+
+    async def read_events(self, query: EventQuery) -> EventPage:
+        """A page of the log, in one hop."""
+        assert self._reader is not None
+        return await self._reader.run(sqlite_events.read_events, query)
 
     async def destroy(self, clock: Clock) -> int:
         """Delete everything in one transaction and leave a tombstone; the reservations deleted."""

@@ -17,21 +17,12 @@ from reservation_service.clock import Clock
 from reservation_service.errors import MessageFailed, Overloaded, ServiceError
 from reservation_service.web.bodies import WAITING_FOR_CLIENT
 from reservation_service.web.connections import Connections
+from reservation_service.web.headers import finish
 from reservation_service.web.problems import BadRequest, problem, problem_of, problem_of_http
+from reservation_service.web.streams import STREAMING
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Observe = Callable[..., None]
-
-
-OF_ALL = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "Server": "reservation-service",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-"""What every answer has, unless it has its own. Which versions run here is nobody's business."""
 
 
 class Surroundings:
@@ -57,6 +48,7 @@ class Surroundings:
         """An application that answers `routes`, and everything else with a problem."""
         app = web.Application(middlewares=[self._surround], client_max_size=body_bytes_max)
         app[WAITING_FOR_CLIENT] = self._wait_for_client
+        app[STREAMING] = self._stream
         app.add_routes(routes)
         return app
 
@@ -79,9 +71,7 @@ class Surroundings:
 
     def finish(self, response: web.StreamResponse) -> None:
         """Give an answer the headers that all have."""
-        headers = response.headers
-        headers["Server-Time"] = str(self._clock.now())
-        headers.merge(OF_ALL)
+        finish(response.headers, self._clock.now())
 
     def _enter(self, request: web.Request) -> None:
         self._in_flight += 1
@@ -101,6 +91,15 @@ class Surroundings:
             self._enter(request)
         if self._in_flight > self._requests_max:
             raise Overloaded
+
+    @contextmanager
+    def _stream(self) -> Iterator[None]:
+        """An open stream is not in flight: it would take somebody's place for ever."""
+        self._in_flight -= 1
+        try:
+            yield
+        finally:
+            self._in_flight += 1
 
     def _problem(self, request: web.Request, error: Exception) -> web.Response:
         if isinstance(error, BadRequest):

@@ -20,6 +20,9 @@ HOLDER_MAX = 200
 ID_PATTERN = "[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])"
 ID_SENTENCE = "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens."
 
+PAGE_DEFAULT = 50
+PAGE_MAX = 500
+
 Document = Mapping[str, Any]
 B = TypeVar("B", bound="Body")
 
@@ -103,6 +106,16 @@ def refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
             raise BadRequest("unknown-field", f"Unknown field {_shown(name)}.")
+
+
+def page_limit(query: Mapping[str, str]) -> int:
+    """How many items a page may have, by default `PAGE_DEFAULT`. Raises BadRequest."""
+    text = query.get("limit", str(PAGE_DEFAULT))
+    if text.isascii() and text.isdigit() and len(text) <= len(str(PAGE_MAX)):
+        limit = int(text)
+        if 1 <= limit <= PAGE_MAX:
+            return limit
+    raise BadRequest("invalid-field", f"limit must be an integer from 1 through {PAGE_MAX}.")
 
 
 _NAME_SHOWN_MAX = 40

@@ -11,16 +11,13 @@ from reservation_service.actor import ReservationNamespace
 from reservation_service.reservation import Status
 from reservation_service.store import Place, Query, Store
 from reservation_service.web.api import ApiLimits, checked_id, json_response
-from reservation_service.web.fields import TIMESTAMP_MAX, refuse_unknown
+from reservation_service.web.fields import TIMESTAMP_MAX, page_limit, refuse_unknown
 from reservation_service.web.guard import require_operator
 from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render_items, render_page
 
 NAMES_MAX = 200
 """Reservations that one seat map may ask for."""
-
-PAGE_DEFAULT = 50
-PAGE_MAX = 500
 
 _KNOWN = ("status", "idPrefix", "limit", "cursor")
 STATUSES = tuple(status for status in Status if status is not Status.MISSING)
@@ -68,19 +65,11 @@ def _query(request: web.Request) -> Query:
             raise BadRequest("invalid-field", f"Give {name} once.")
     given = request.query
     return Query(
-        limit=_limit(given.get("limit", str(PAGE_DEFAULT))),
+        limit=page_limit(given),
         status=_status(given["status"]) if "status" in given else None,
         id_prefix=_id_prefix(given.get("idPrefix", "")),
         after=_place(given["cursor"]) if "cursor" in given else None,
     )
-
-
-def _limit(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= len(str(PAGE_MAX)):
-        limit = int(text)
-        if 1 <= limit <= PAGE_MAX:
-            return limit
-    raise BadRequest("invalid-field", f"limit must be an integer from 1 through {PAGE_MAX}.")
 
 
 def _status(text: str) -> Status:

@@ -29,6 +29,7 @@ from reservation_service.web.views import ReservationView
 _REF = "#/components/schemas/{name}"
 _KEY = "key"
 _JSON_TYPE = "application/json"
+_STREAM_TYPE = "text/event-stream"
 
 
 def build_document(
@@ -118,6 +119,8 @@ def _responses(
         "headers": _headers("Server-Time", *(["Location"] if operation.makes_a_hold else [])),
         "content": {_JSON_TYPE: content},
     }
+    if operation.is_streamed:
+        done["content"][_STREAM_TYPE] = {"schema": {"type": "string"}}
     if operation.makes_a_hold:
         done["links"] = _LINKS
     return {"201" if operation.makes_a_hold else "200": done} | _errors(

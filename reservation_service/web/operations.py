@@ -19,9 +19,22 @@ from reservation_service.web.calls import (
     ReplayBody,
     bounded_ttl,
 )
-from reservation_service.web.fields import ID_PATTERN, ID_SENTENCE, Body
-from reservation_service.web.lists import NAMES_MAX, PAGE_DEFAULT, PAGE_MAX, STATUSES
-from reservation_service.web.views import ItemsView, OutcomeView, PageView, ReservationView
+from reservation_service.web.fields import (
+    ID_PATTERN,
+    ID_SENTENCE,
+    PAGE_DEFAULT,
+    PAGE_MAX,
+    TIMESTAMP_MAX,
+    Body,
+)
+from reservation_service.web.lists import NAMES_MAX, STATUSES
+from reservation_service.web.views import (
+    EventPageView,
+    ItemsView,
+    OutcomeView,
+    PageView,
+    ReservationView,
+)
 from reservation_service.web.whoami import Identity
 
 Json = dict[str, Any]
@@ -57,17 +70,26 @@ class Operation:
     """What the body's schema has to say besides its type."""
     example: Json | None = None
     parameters: tuple[Json, ...] = ()
+    is_streamed: bool = False
+    """Whether it may be answered by server-sent events, too."""
     makes_a_hold: bool = False
     errors: tuple[str, ...] = ()
 
 
 def operations(limits: ApiLimits) -> Mapping[str, Operation]:
     """Every call by method and path."""
-    return _ABOUT | _READING | _holding(limits) | _ENDING
+    return _ABOUT | _READING | _FEED | _holding(limits) | _ENDING
 
 
 def _query(name: str, description: str, schema: Json) -> Json:
     return {"name": name, "in": "query", "description": description, "schema": schema}
+
+
+_LIMIT = _query(
+    "limit",
+    "How many at most.",
+    {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT},
+)
 
 
 _ABOUT = {
@@ -103,15 +125,45 @@ _READING = {
             _query(
                 "idPrefix", "How the name begins.", {"type": "string", "pattern": "^[a-z0-9-]*$"}
             ),
-            _query(
-                "limit",
-                "How many at most.",
-                {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT},
-            ),
+            _LIMIT,
             _query("cursor", "A `nextCursor` of this list.", {"type": "string"}),
         ),
         errors=("invalid-id", "invalid-field", "unknown-field", "storage-unavailable"),
     ),
+}
+
+_SEQ: Json = {"type": "integer", "minimum": 0, "maximum": TIMESTAMP_MAX}
+_POSITION: Json = {"anyOf": [_SEQ, {"const": "latest"}]}
+
+_FEED = {
+    name: Operation(
+        summary,
+        (EventPageView,),
+        f"{whose}Go on with `nextAfter` as `after`. By `Accept: text/event-stream` it is a stream "
+        "that goes on with what happens next; a reader that comes again says where by its "
+        "`Last-Event-ID`. A reset says that what was asked for is gone with the log's oldest.",
+        parameters=(*parameters, _query("after", "Only what came later.", _POSITION), _LIMIT),
+        is_streamed=True,
+        errors=(
+            *("invalid-id", "invalid-field", "unknown-field"),
+            *("storage-unavailable", "too-many-readers"),
+        ),
+    )
+    for name, summary, whose, parameters in (
+        ("GET /reservations/{id}/events", "What happened to one reservation", "", ()),
+        (
+            "GET /events",
+            "What happened to all reservations, or to some",
+            "Without `reservation`: of all, for keys with the scope `operate`. ",
+            (
+                _query(
+                    "reservation",
+                    f"A name; may be repeated up to {NAMES_MAX} times.",
+                    {"type": "array", "items": ID_SCHEMA, "minItems": 1, "maxItems": NAMES_MAX},
+                ),
+            ),
+        ),
+    )
 }
 
 

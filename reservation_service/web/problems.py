@@ -45,6 +45,7 @@ STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
     "expectation-failed": HTTPStatus.EXPECTATION_FAILED,
     "internal-error": HTTPStatus.INTERNAL_SERVER_ERROR,
     "overloaded": HTTPStatus.SERVICE_UNAVAILABLE,
+    "too-many-readers": HTTPStatus.SERVICE_UNAVAILABLE,
     "storage-unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "outcome-unknown": HTTPStatus.SERVICE_UNAVAILABLE,
     "storage-full": HTTPStatus.INSUFFICIENT_STORAGE,

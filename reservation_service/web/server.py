@@ -84,6 +84,7 @@ class HttpServer:
         self._listener.close()
         self._watch.cancel()
         self._server.pre_shutdown()
+        await self._runner.shutdown()  # streams end, which nobody could wait for
         await self._server.shutdown(
             SHUTDOWN_AFTER_FAILURE_SECONDS if has_failed else SHUTDOWN_SECONDS
         )

@@ -1,11 +1,12 @@
-"""A reservation as the API shows it: camelCase, times as epoch milliseconds."""
+"""Reservations and events as the API shows them: camelCase, times as epoch milliseconds."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from reservation_service.reservation import Outcome, Reservation, Status
+from reservation_service.events import Event
+from reservation_service.reservation import Outcome, Reservation, Status, Trigger
 
 
 class ReservationView(msgspec.Struct, rename="camel", gc=False):
@@ -44,6 +45,26 @@ class PageView(msgspec.Struct, rename="camel", gc=False):
     next_cursor: str | None
 
 
+class EventView(msgspec.Struct, gc=False):
+    """What happened to one reservation; data is null or a JSON object."""
+
+    seq: int
+    type: str
+    reservation: str
+    generation: int
+    at: int
+    trigger: Trigger
+    data: msgspec.Raw
+
+
+class EventPageView(msgspec.Struct, rename="camel", gc=False):
+    """Some events, and where to go on; a reset page begins anew, since what was before is gone."""
+
+    items: list[EventView]
+    next_after: int
+    reset: bool
+
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -68,6 +89,11 @@ def render_page(rows: Sequence[Reservation], next_cursor: str | None, stuck_afte
     return _encode(PageView([view(row, stuck_after) for row in rows], next_cursor))
 
 
+def render_events(events: Sequence[Event], next_after: int, *, is_reset: bool) -> bytes:
+    """The JSON of one page of the log."""
+    return _encode(EventPageView([view_event(event) for event in events], next_after, is_reset))
+
+
 def view(row: Reservation, stuck_after: int) -> ReservationView:
     """A reservation as the API shows it."""
     return ReservationView(*_values(row, stuck_after))
@@ -87,4 +113,17 @@ def _values(row: Reservation, stuck_after: int) -> tuple[Any, ...]:
         row.released_at,
         row.alarm_retry_count,
         row.is_alarm_stuck(stuck_after),
+    )
+
+
+def view_event(event: Event) -> EventView:
+    """An event as the API shows it."""
+    return EventView(
+        event.seq,
+        event.type,
+        event.reservation,
+        event.generation,
+        event.at,
+        event.trigger,
+        event.data,
     )

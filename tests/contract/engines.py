@@ -6,13 +6,14 @@ A second engine joins by one class like `SqliteUnderTest` and its name in the `e
 import asyncio
 import json
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from reservation_service.clock import Clock
+from reservation_service.events import EventLog
 from reservation_service.reservation import Expire, Hold, Outcome, Trigger
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.storage.sqlite_engine import Recovery, Reloaded, SqliteEngine
@@ -45,6 +46,8 @@ class Opened(Protocol):
     @property
     def store(self) -> Store: ...
     @property
+    def log(self) -> EventLog: ...
+    @property
     def reloaded(self) -> Reloaded: ...
     async def write(self, *messages: StoreMessage) -> Sequence[Result]:
         """One batch in one transaction."""
@@ -68,6 +71,12 @@ class EngineUnderTest(Protocol):
     def plant(self, **columns: object) -> None:
         """Insert a row as it is."""
 
+    def record(self, **columns: object) -> None:
+        """Insert an event as it is."""
+
+    def uncommitted(self, reservation_id: str) -> AbstractContextManager[None]:
+        """Within, a transaction is open that has recorded an event and is rolled back."""
+
     def refuse_events_of(self, reservation_id: str) -> None:
         """From now on recording an event of this reservation fails."""
 
@@ -75,6 +84,7 @@ class EngineUnderTest(Protocol):
 class OpenedSqlite:
     def __init__(self, engine: SqliteEngine, reloaded: Reloaded) -> None:
         self.engine = engine
+        self.log = engine
         self.reloaded = reloaded
         self.next_due: list[int | None] = []
         self.store = GroupedStore(
@@ -135,9 +145,22 @@ class SqliteUnderTest:
         ]
 
     def plant(self, **columns: object) -> None:
-        names = ", ".join(columns)
-        marks = ", ".join("?" * len(columns))
-        self._query(f"INSERT INTO reservation ({names}) VALUES ({marks})", *columns.values())
+        self._insert("reservation", columns)
+
+    def record(self, **columns: object) -> None:
+        self._insert("event", columns)
+
+    @contextmanager
+    def uncommitted(self, reservation_id: str) -> Iterator[None]:
+        with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(
+                """INSERT INTO event (reservation, generation, type, at, "trigger")
+                   VALUES (?, 1, 'held', 1, 'request')""",
+                [reservation_id],
+            )
+            yield
+            connection.execute("ROLLBACK")
 
     def refuse_events_of(self, reservation_id: str) -> None:
         self._query(
@@ -145,6 +168,11 @@ class SqliteUnderTest:
                 WHEN NEW.reservation = '{reservation_id}'
                 BEGIN SELECT RAISE(ABORT, 'planted'); END"""
         )
+
+    def _insert(self, table: str, columns: dict[str, object]) -> None:
+        names = ", ".join(f'"{name}"' for name in columns)
+        marks = ", ".join("?" * len(columns))
+        self._query(f"INSERT INTO {table} ({names}) VALUES ({marks})", *columns.values())
 
     def _query(self, sql: str, *values: object) -> list[sqlite3.Row]:
         with closing(sqlite3.connect(self.database)) as connection, connection:

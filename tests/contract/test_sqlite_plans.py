@@ -12,14 +12,16 @@ from reservation_service.storage import (
     sqlite,
     sqlite_alarms,
     sqlite_bookings,
+    sqlite_events,
     sqlite_purge,
     sqlite_reads,
 )
 from reservation_service.storage.migrations import load_migrations, migrate
 
+MODULES = (sqlite, sqlite_alarms, sqlite_bookings, sqlite_events, sqlite_purge, sqlite_reads)
 STATEMENTS = {
     name: sql
-    for module in (sqlite, sqlite_alarms, sqlite_bookings, sqlite_purge, sqlite_reads)
+    for module in MODULES
     for name, sql in vars(module).items()
     if name.isupper() and name[0] != "_"
     if isinstance(sql, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", sql)
@@ -27,13 +29,13 @@ STATEMENTS = {
 
 MAY_BE_SCANNED = re.compile(
     # the messages of a batch, and what is derived from each of them
-    r"SCAN (m|n|s|c|x|json_each|\(subquery-\d+\)|namespace"
+    r"SCAN (m|n|s|c|x|json_each|\(subquery-\d+\)|namespace|sqlite_sequence"
     # what a start has to look at is all that is in this index
     r"|reservation USING (COVERING )?INDEX reservation_attempted)( VIRTUAL TABLE .*)?"
 )
 
 
-ENDS_AT_ITS_LIMIT = {"DELETE_EVENTS": ["SCAN event"]}
+ENDS_AT_ITS_LIMIT = {"DELETE_EVENTS": ["SCAN event", "SCAN event"]}
 """Statements that read a table from its head, in its own order, and stop after some rows."""
 
 
@@ -71,6 +73,7 @@ def test_the_statements_are_found() -> None:
         "SORT_NAMED",
     } <= STATEMENTS.keys()
     assert {"RETRY", "CLAIM", "RECOVER", "NEXT_DUE", "FIND", "DELETE_ROWS"} <= STATEMENTS.keys()
+    assert {"READ_ALL", "READ_NAMED"} <= STATEMENTS.keys()
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -105,6 +108,14 @@ def test_a_start_looks_at_nothing_but_attempted_alarms(
 ) -> None:
     lines = plan(connection, STATEMENTS[name])
     assert all("reservation_attempted" in line for line in lines if "reservation" in line)
+
+
+def test_the_events_of_a_reservation_come_from_its_index_behind_the_position(
+    connection: sqlite3.Connection,
+) -> None:
+    lines = plan(connection, STATEMENTS["READ_NAMED"])
+    searched = "SEARCH event USING COVERING INDEX event_reservation (reservation=? AND rowid>?)"
+    assert searched in lines
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ CALLS: Mapping[str, Call] = {
     "GET /docs/{asset}": Call("GET", "/docs/start.js"),
     "GET /reservations": Call("GET", "/reservations?id=seat-1"),
     "GET /reservations/{id}": Call("GET", "/reservations/seat-1"),
+    "GET /reservations/{id}/events": Call("GET", "/reservations/seat-1/events"),
+    "GET /events": Call("GET", "/events?reservation=seat-1"),
     "POST /reservations/{id}": Call("POST", "/reservations/seat-1", {"ttlSeconds": 60}),
     "POST /reservations/{id}/extend": Call(
         "POST", "/reservations/seat-1/extend", {"ttlSeconds": 60}
@@ -39,6 +41,7 @@ CALLS: Mapping[str, Call] = {
 """One call of each route, by its name in the table of access."""
 
 LIST = Call("GET", "/reservations?limit=5")
+FEED = Call("GET", "/events?limit=5")
 
 
 def new_key(database: Path, scope: str, name: str | None = None) -> str:

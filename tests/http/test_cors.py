@@ -15,6 +15,8 @@ ANSWERS: list[tuple[str, str, object, int]] = [
     ("GET", "/reservations/seat-1", None, 200),
     ("GET", "/reservations", None, 200),
     ("GET", "/reservations?id=seat-1&id=seat-9", None, 200),
+    ("GET", "/events", None, 200),
+    ("GET", "/events?after=x", None, 400),
     ("POST", "/reservations/seat-9", {"ttlSeconds": 60}, 201),
     ("POST", "/reservations/seat-9/release", {}, 200),
     ("POST", "/reservations/seat-1", {"ttlSeconds": 60}, 409),
@@ -142,3 +144,10 @@ async def test_without_configured_origins_nobody_is_granted_anything(
     assert (answer.status, granted(answer)) == (200, {})
     answer = await preflight(service, "/reservations/seat-1", SHOP)
     assert (answer.status, granted(answer)) == (405, {})
+
+
+async def test_a_configured_page_may_follow_a_stream(service: ServiceHarness) -> None:
+    async with service.follow("/events", origin=SHOP) as stream:
+        assert stream.response.headers["Access-Control-Allow-Origin"] == SHOP
+    async with service.follow("/events", origin=OTHER) as stream:
+        assert "Access-Control-Allow-Origin" not in stream.response.headers

@@ -202,6 +202,7 @@ async def test_a_dispatcher_that_cannot_claim_ends_the_process(service: ServiceH
 
 async def test_a_requested_stop_ends_with_success(service: ServiceHarness) -> None:
     await service.hold("seat-1")
+    await service.recorder.seen("integrity-checked")
     assert await service.stop() == 0
     assert [event.name for event in service.recorder.events][-2:] == [
         "service-stopping",

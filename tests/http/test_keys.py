@@ -11,7 +11,7 @@ from reservation_service.web.guard import ACCESS, Access, Doorkeeper, shown_path
 from tests.conftest import StartService
 from tests.http.answers import assert_problem
 from tests.http.bookings import bring
-from tests.http.callers import CALLS, LIST, Call, bearer, make, new_key
+from tests.http.callers import CALLS, FEED, LIST, Call, bearer, make, new_key
 from tests.support.harness import Answer, ServiceHarness
 from tests.support.recorder import Recorder
 from tests.support.rows import row
@@ -87,16 +87,17 @@ def test_a_route_that_nobody_gave_an_access_is_not_served() -> None:
         doorkeeper.protect([web.get("/forgotten", forgotten)])
 
 
+@pytest.mark.parametrize("call", [LIST, FEED])
 @pytest.mark.parametrize("public", [False, True])
-async def test_the_list_is_for_operators_also_where_much_is_public(
-    start_service: StartService, database: Path, public: bool
+async def test_what_is_about_all_is_for_operators_also_where_much_is_public(
+    start_service: StartService, database: Path, public: bool, call: Call
 ) -> None:
     reserve, operate = (new_key(database, scope) for scope in ("reserve", "operate"))
     service = await start_service(auth={"public": public})
-    assert refusal(await make(service, LIST)) == "key-required"
-    assert refusal(await make(service, LIST, UNKNOWN)) == "unknown-key"
-    assert refusal(await make(service, LIST, reserve)) == "insufficient-scope"
-    assert (await make(service, LIST, operate)).status == 200
+    assert refusal(await make(service, call)) == "key-required"
+    assert refusal(await make(service, call, UNKNOWN)) == "unknown-key"
+    assert refusal(await make(service, call, reserve)) == "insufficient-scope"
+    assert (await make(service, call, operate)).status == 200
 
 
 @pytest.mark.parametrize("settings", [{}, NONE])
@@ -104,7 +105,7 @@ async def test_where_no_key_is_required_everybody_may_make_every_call(
     start_service: StartService, settings: dict[str, object]
 ) -> None:
     service = await start_service(auth=settings)
-    for call in [*CALLS.values(), LIST]:
+    for call in [*CALLS.values(), LIST, FEED]:
         answer = await make(service, call)
         assert answer.status in {200, 201} or answer.json["code"] == "hold-released", call
         if call.path != "/whoami":

@@ -1,5 +1,6 @@
 """The README's own commands, run as they stand there."""
 
+import json
 import re
 import subprocess
 
@@ -55,3 +56,13 @@ def test_the_api_of_the_readme_answers_what_its_comments_say(server: Server) -> 
         assert status == comment[:3], call
         for word in re.findall(r'already-\w+|held|missing|expired|confirmed|"\w+":\w+', comment):
             assert word in body, call
+
+
+def test_what_happens_is_followed_as_the_readme_says(server: Server) -> None:
+    server.start().hold("seat-12", 60)
+    page, stream = commands("Follow what happens")
+    (found,) = json_documents(bash([page], server))
+    assert (found["nextAfter"], found["reset"]) == (1, False)
+    shown = README.split("\ndata: ")[1].split("\n")[0]
+    assert list(found["items"][0]) == list(json.loads(shown))
+    assert bash([f"timeout 3 {stream} || true"], server).startswith("id: 1\n\n")

@@ -63,6 +63,7 @@ class Gates:
         self.write_failure: ServiceError | None = None
         self.read_failure: ServiceError | None = None
         self.batches: list[Sequence[StoreMessage]] = []
+        self.store: Store | None = None
         self._closed: dict[str, list[Gate]] = {
             "ring": [],
             "before": [],
@@ -140,6 +141,7 @@ class GatedStore(GroupedStore):
 
         super().__init__(write_through, read_through, find_through, **limits)
         self._gates = gates
+        gates.store = self
 
     async def apply(self, message: Message) -> Outcome:
         await self._gates.enter("before", message)

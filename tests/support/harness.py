@@ -20,10 +20,12 @@ from yarl import URL
 
 from reservation_service import service as composition
 from reservation_service.config import Settings
+from reservation_service.store import Purge
 from tests.support.clock import FakeClock
 from tests.support.gates import GatedNamespace, GatedStore, Gates
 from tests.support.poison import Poison
 from tests.support.recorder import Recorder
+from tests.support.streams import Stream
 from tests.support.waiting import WAIT_SECONDS_MAX, bounded
 from tests.support.waker import HandWaker
 
@@ -147,6 +149,24 @@ class ServiceHarness:
     async def post(self, path: str, document: object) -> Answer:
         return await self.request("POST", path, json=document)
 
+    def follow(
+        self,
+        path: str,
+        *,
+        resumed: int | None = None,
+        accept: str = "text/event-stream",
+        origin: str | None = None,
+    ) -> Stream:
+        """The events of `path` as a stream, from `resumed` on: use it with `async with`."""
+        _, _, client = self._parts()
+        headers = {"Accept": accept}
+        if resumed is not None:
+            headers["Last-Event-ID"] = str(resumed)
+        if origin is not None:
+            headers["Origin"] = origin
+        url = URL(f"http://127.0.0.1:{self.port}{path}", encoded=True)
+        return Stream(client.get(url, headers=headers, timeout=aiohttp.ClientTimeout()))
+
     async def hold(self, reservation_id: str, ttl_seconds: int = 60) -> Any:
         """Hold, and return the document of the 201."""
         answer = await self.post(f"/reservations/{reservation_id}", {"ttlSeconds": ttl_seconds})
@@ -163,6 +183,13 @@ class ServiceHarness:
         answer = await self.post(f"/reservations/{reservation_id}/replay-alarm", {"now": now})
         assert answer.status == 200, answer
         return answer.json
+
+    async def purge(self, *, events_before: int, reservations_before: int = 0) -> None:
+        """What housekeeping does, with times of the test's choice."""
+        purge: Purge | None = Purge(200, events_before, reservations_before)
+        while purge is not None:
+            assert self.gates.store is not None
+            purge = (await self.gates.store.purge(purge)).next
 
     async def advance(self, ms: int) -> None:
         """Let `ms` pass, and everything that falls due in it be done."""
@@ -219,7 +246,10 @@ def _is_an_attempt(task: "asyncio.Task[Any]") -> bool:
 
 def _is_the_services(task: "asyncio.Task[Any]") -> bool:
     owner, _, _ = _name(task).partition(".")
-    return owner in {"AlarmClock", "GroupedStore", "GroupCommit", "Service", "RequestHandler"}
+    return owner in {
+        *("AlarmClock", "Feed", "GroupedStore", "GroupCommit", "Service", "RequestHandler"),
+        "EventSourceResponse",
+    }
 
 
 def _name(task: "asyncio.Task[Any]") -> str:

@@ -153,6 +153,59 @@ def test_choosing_another_seat_gives_the_first_one_back(visit: Visit, checkout: 
     assert checkout.row("hall-a5")["status"] == "released"
 
 
+# News
+
+
+def asks_for_all(visitor: Visitor) -> int:
+    """How often the page has asked for every seat; what has changed is asked for by name."""
+    return sum(url.count("id=hall-") > 1 for url in visitor.requests if "/reservations?" in url)
+
+
+def test_what_others_do_is_seen_by_the_feed_and_nobody_asks_in_vain(visit: Visit) -> None:
+    one, another = visit(), visit()
+    one.hold("hall-f1")
+    another.sees("hall-f1", "held")
+    asked = asks_for_all(another)
+    one.press("Give up")
+    another.sees("hall-f1", "free")
+    another.page.wait_for_timeout(3_000)
+    assert asks_for_all(another) == asked
+    assert [url for url in another.requests if "/events?after=latest" in url] != []
+
+
+def test_an_expiry_is_seen_without_asking(visit: Visit, checkout: Checkout) -> None:
+    one, another = visit(), visit()
+    one.hold("hall-f2")
+    another.sees("hall-f2", "held")
+    asked = asks_for_all(another)
+    over = {"now": checkout.row("hall-f2")["expiresAt"]}
+    assert checkout.call("POST", "/reservations/hall-f2/replay-alarm", over)["changed"]
+    another.sees("hall-f2", "free")
+    assert asks_for_all(another) == asked
+
+
+def test_a_stream_that_is_lost_comes_again_and_nothing_is_missed(visit: Visit) -> None:
+    one, another = visit(), visit()
+    another.page.route("**/events?*", lambda route: route.abort(), times=1)
+    another.page.reload()
+    one.hold("hall-f3")
+    another.sees("hall-f3", "held")
+    streams = [url for url in another.requests if "/events?after=latest" in url]
+    one.press("Give up")
+    another.sees("hall-f3", "free")
+    assert len(streams) >= 2
+
+
+def test_seats_are_asked_for_while_there_is_no_stream_to_be_had(visit: Visit) -> None:
+    one, another = visit(), visit()
+    another.page.route("**/events?*", lambda route: route.fulfill(status=503))
+    another.page.reload()
+    one.hold("hall-f4")
+    another.sees("hall-f4", "held")
+    one.press("Give up")
+    another.sees("hall-f4", "free")
+
+
 # Time
 
 

@@ -17,13 +17,15 @@ from reservation_service import cli, errors, service
 from reservation_service.actor import ReservationActor
 from reservation_service.alarms import AlarmClock
 from reservation_service.clock import BootClock
+from reservation_service.feed import LATEST
 from reservation_service.reservation import AlarmInfo, Outcome
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage import sqlite, sqlite_alarms, sqlite_engine
 from reservation_service.storage.lock import DatabaseLock
-from reservation_service.web import server
+from reservation_service.web import events, server
 from reservation_service.web.application import Surroundings
 from reservation_service.web.connections import Connections
+from reservation_service.web.streams import Readers, StreamLimits, StreamReader
 from tests.torture.planted import BUGS, bug
 
 SLOW_BATCH_S = 0.25
@@ -205,6 +207,54 @@ def slow_disk() -> None:
         return run(self, connection, messages)
 
     _put(sqlite.BatchTransaction, "__call__", run_late)
+
+
+@bug
+def linger_at_every_reader() -> None:
+    """Each reader of a stream costs the event loop a millisecond."""
+    take, never = StreamReader.take, threading.Event()
+
+    def take_its_time(self: StreamReader, text: bytes) -> None:
+        never.wait(0.001)
+        take(self, text)
+
+    _put(StreamReader, "take", take_its_time)
+
+
+@bug
+def buffer_without_bound() -> None:
+    """Whatever a reader does not read waits for it."""
+    _put(service, "StreamLimits", lambda heartbeat_s, _: StreamLimits(heartbeat_s, 1 << 30))
+
+
+@bug
+def resume_at_the_end() -> None:
+    """Whoever comes again hears of new events only."""
+    _put(events, "_resumed", lambda _request: LATEST)
+
+
+@bug
+def resume_with_the_last() -> None:
+    """Whoever comes again is told its last event once more."""
+    resumed = events._resumed
+
+    def resume_before(request: web.Request) -> int | None:
+        position = resumed(request)
+        return position and max(0, position - 1)
+
+    _put(events, "_resumed", resume_before)
+
+
+@bug
+def keep_readers_at_a_stop() -> None:
+    """A stop does not end streams, and waits for them as long as for anybody."""
+
+    async def close(self: Readers, _app: web.Application) -> None:
+        return
+
+    _put(Readers, "close", close)
+    service.STOP_SECONDS_MAX = 60.0
+    server.SHUTDOWN_SECONDS = 3.0
 
 
 def _put(owner: object, name: str, by: object) -> None:

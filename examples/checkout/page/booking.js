@@ -2,7 +2,7 @@
 // paid through the shop. Nothing here touches the page. What is shown follows from the service's
 // rows, the service's time, and what the session remembers.
 
-import { PollingFeed } from "/page/feed.js";
+import { LiveFeed } from "/page/feed.js";
 import { isLive, isOwn, minutes } from "/page/seats.js";
 import { Refusal, Unreachable } from "/page/service.js";
 import * as shop from "/page/shop.js";
@@ -35,7 +35,7 @@ export class Booking {
     this.#clock = clock;
     this.#session = session;
     this.#holdSeconds = holdSeconds;
-    this.#feed = new PollingFeed((signal) => service.seats(seats, signal), {
+    this.#feed = new LiveFeed(service, seats, {
       onRows: (rows) => this.#learn(rows),
       onTrouble: (error) => this.#explain(error),
     });

@@ -38,6 +38,13 @@ export class ReservationService {
     return answer.items;
   }
 
+  /** What happens to these seats from now on. A browser that loses it comes again by itself. */
+  events(ids) {
+    const named = ids.map((id) => ["reservation", id]);
+    const query = new URLSearchParams([["after", "latest"], ...named]);
+    return new EventSource(`${this.#url}/events?${query}`);
+  }
+
   /** Also renews one's own hold. */
   hold(id, holder, ttlSeconds) {
     return this.#change(id, "", { holder, ttlSeconds });
