@@ -1,7 +1,8 @@
 """Addresses: which ones only this machine reaches, and whose a request is."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from aiohttp import web
@@ -20,7 +21,8 @@ async def is_loopback(host: str) -> bool:
     return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
-def is_own_name(host: str, names: Collection[str]) -> bool:
+@lru_cache(maxsize=128)
+def is_own_name(host: str, names: frozenset[str]) -> bool:
     """Whether a Host header can only mean this service, and no name of somebody else's.
 
     A page whose own name is made to lead here (DNS rebinding) sends that name. Addresses and names

@@ -25,13 +25,16 @@ Observe = Callable[..., None]
 
 OF_ALL = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "Server": "reservation-service",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""What every answer has, unless it has its own. Which versions run here is nobody's business."""
+"""What every answer has. Which versions run here is nobody's business."""
+
+_POLICY = "Content-Security-Policy"
+NO_CONTENT_RUNS = "default-src 'none'; frame-ancestors 'none'"
+"""The policy of every answer that has none of its own."""
 
 
 class Surroundings:
@@ -81,7 +84,10 @@ class Surroundings:
         """Give an answer the headers that all have."""
         headers = response.headers
         headers["Server-Time"] = str(self._clock.now())
-        headers.merge(OF_ALL)
+        for name, value in OF_ALL.items():
+            headers[name] = value
+        if _POLICY not in headers:
+            headers[_POLICY] = NO_CONTENT_RUNS
 
     def _enter(self, request: web.Request) -> None:
         self._in_flight += 1
