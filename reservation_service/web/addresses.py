@@ -9,6 +9,9 @@ from aiohttp import web
 
 Network = IPv4Network | IPv6Network
 
+HOPS_MAX = 8
+"""Proxies that may stand one behind another; a longer list is read no further."""
+
 _SUBSCRIBER_BITS = 64
 """What one IPv6 subscriber has at least; a limit on less could be walked around."""
 
@@ -46,7 +49,7 @@ def client_of(request: web.BaseRequest, trusted: Sequence[Network]) -> str:
     client = request.remote or ""
     if trusted and _is_in(client, trusted):
         given = ",".join(request.headers.getall("X-Forwarded-For", []))
-        for hop in reversed([part.strip() for part in given.split(",")]):
+        for hop in reversed([part.strip() for part in given.rsplit(",", HOPS_MAX)[-HOPS_MAX:]]):
             if not _is_address(hop):
                 break
             client = hop
