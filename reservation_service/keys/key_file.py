@@ -115,7 +115,7 @@ class KeyFile:
     def _decoded(self, text: bytes) -> tuple[Key, ...]:
         try:
             keys = _decode(text).keys
-        except (msgspec.DecodeError, ValueError) as error:
+        except (ValueError, RecursionError) as error:
             raise self._unusable("it is torn or damaged") from error
         if len({key.name for key in keys}) < len(keys):
             raise self._unusable("it has two keys of one name")

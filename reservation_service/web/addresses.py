@@ -1,12 +1,16 @@
 """Addresses: which ones only this machine reaches, and whose a request is."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from aiohttp import web
 
 Network = IPv4Network | IPv6Network
+
+HOPS_MAX = 8
+"""Proxies that may stand one behind another; a longer list is read no further."""
 
 _SUBSCRIBER_BITS = 64
 """What one IPv6 subscriber has at least; a limit on less could be walked around."""
@@ -20,7 +24,8 @@ async def is_loopback(host: str) -> bool:
     return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
-def is_own_name(host: str, names: Collection[str]) -> bool:
+@lru_cache(maxsize=128)
+def is_own_name(host: str, names: frozenset[str]) -> bool:
     """Whether a Host header can only mean this service, and no name of somebody else's.
 
     A page whose own name is made to lead here (DNS rebinding) sends that name. Addresses and names
@@ -44,7 +49,7 @@ def client_of(request: web.BaseRequest, trusted: Sequence[Network]) -> str:
     client = request.remote or ""
     if trusted and _is_in(client, trusted):
         given = ",".join(request.headers.getall("X-Forwarded-For", []))
-        for hop in reversed([part.strip() for part in given.split(",")]):
+        for hop in reversed([part.strip() for part in given.rsplit(",", HOPS_MAX)[-HOPS_MAX:]]):
             if not _is_address(hop):
                 break
             client = hop

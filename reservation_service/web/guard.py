@@ -5,7 +5,7 @@ everything else, so that without a key every reservation looks the same, held, m
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -104,7 +104,7 @@ class Doorkeeper:
     never_required: bool = False
     is_public: bool = False
     rates: Rates | None = None
-    names: Collection[str] = ()
+    names: frozenset[str] = frozenset()
 
     def protect(self, routes: Sequence[web.RouteDef]) -> list[web.RouteDef]:
         """The same routes, each behind its check. An unknown one is a bug: KeyError."""

@@ -4,16 +4,19 @@ from multidict import CIMultiDict
 
 OF_ALL = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "Server": "reservation-service",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""What every answer has, unless it has its own. Which versions run here is nobody's business."""
+"""What every answer has. Which versions run here is nobody's business."""
+
+NO_CONTENT_RUNS = "default-src 'none'; frame-ancestors 'none'"
+"""The policy of every answer that has none of its own."""
 
 
 def finish(headers: CIMultiDict[str], now: int) -> None:
     """Add them; `now` is service time, epoch ms."""
     headers["Server-Time"] = str(now)
-    headers.merge(OF_ALL)
+    headers.update(OF_ALL)
+    headers.setdefault("Content-Security-Policy", NO_CONTENT_RUNS)

@@ -109,7 +109,6 @@ class StreamReader:
 
     async def begin(self, server_time: int) -> None:
         """Send the headers; from now on there is a heartbeat."""
-        self.response.headers.popall("Cache-Control", None)  # the library's own
         finish(self.response.headers, server_time)
         await self.response.prepare(self._request)
         assert self._request.transport is not None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reservation_service.web.headers import OF_ALL
+from reservation_service.web.headers import NO_CONTENT_RUNS, OF_ALL
 from tests.conftest import StartService
 from tests.http.answers import assert_problem
 from tests.http.bookings import bring
@@ -22,7 +22,8 @@ SIMPLE = [
 
 
 def assert_protected(answer: Answer) -> None:
-    for name, value in OF_ALL.items():
+    policy = {"Content-Security-Policy": NO_CONTENT_RUNS}
+    for name, value in (OF_ALL | policy).items():
         assert answer.headers.getall(name) == [value], name
     assert answer.headers["Server-Time"].isdigit()
 

@@ -156,6 +156,15 @@ def test_what_is_not_exactly_a_key_file_is_refused(file: KeyFile, document: obje
     assert json.loads(file.path.read_bytes()) == document
 
 
+@pytest.mark.parametrize(
+    "text", [b"[" * 100_000, b'{"keys":' * 50_000, b"\xff\xfe", b"x" * 2_000_000]
+)
+def test_a_file_that_is_anything_at_all_is_refused(file: KeyFile, text: bytes) -> None:
+    write(file, text)
+    with pytest.raises(KeyFileError, match="torn or damaged"):
+        file.read()
+
+
 def test_every_torn_file_is_refused(file: KeyFile) -> None:
     file.add("shop", Scope.RESERVE, NOW)
     whole = file.path.read_bytes()
