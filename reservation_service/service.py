@@ -37,6 +37,7 @@ from reservation_service.web.application import Surroundings, tombstone_routes
 from reservation_service.web.connections import Connections
 from reservation_service.web.cors import allow_origins
 from reservation_service.web.lists import Lists
+from reservation_service.web.schedules import Schedules
 from reservation_service.web.server import BACKLOG, HttpServer
 
 STOP_SECONDS_MAX = 4.5
@@ -172,6 +173,7 @@ class Service:
             engine.write,
             engine.read,
             engine.find,
+            engine.schedule,
             batch_max=settings.writer.batch_max,
             queue_max=settings.writer.queue_max,
         )
@@ -201,7 +203,12 @@ class Service:
         housekeeping = _housekeeping(settings, store, self._clock, self._observe)
         scheduler.add_job(housekeeping.purge, "cron", minute=PURGE_MINUTE, misfire_grace_time=None)
         limits = _api_limits(settings)
-        return [*Api(namespace, limits).routes(), *Lists(namespace, store, limits).routes()]
+        parts = (
+            Api(namespace, limits),
+            Lists(namespace, store, limits),
+            Schedules(namespace, limits),
+        )
+        return [route for part in parts for route in part.routes()]
 
     def _start_scheduler(self) -> AsyncIOScheduler:
         scheduler = AsyncIOScheduler(timezone=UTC)

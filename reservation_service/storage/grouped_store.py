@@ -5,7 +5,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
-from reservation_service.reservation import Expire, Message, Outcome, Reservation, Trigger
+from reservation_service.reservation import (
+    Expire,
+    Fire,
+    Message,
+    Outcome,
+    Reservation,
+    Schedule,
+    Trigger,
+)
 from reservation_service.storage.group_commit import GroupCommit
 from reservation_service.store import (
     Claim,
@@ -16,6 +24,7 @@ from reservation_service.store import (
     Query,
     Result,
     Retry,
+    ScheduleQuery,
     StoreMessage,
 )
 
@@ -26,9 +35,8 @@ The latter leaves out the IDs that a claim of the batch left out.
 """
 
 ReadBatch = Callable[[Sequence[str]], Awaitable[Sequence[Reservation]]]
-
-
 FindPage = Callable[[Query], Awaitable[Page]]
+ReadSchedule = Callable[[ScheduleQuery], Awaitable[Schedule]]
 
 
 class _Read(Struct, frozen=True):
@@ -39,11 +47,12 @@ class _Read(Struct, frozen=True):
 class GroupedStore:
     """Implements `store.Store`. Nothing is answered unless `run` is running."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the engine's functions, each handed in once
         self,
         write: WriteBatch,
         read: ReadBatch,
         find: FindPage,
+        schedule: ReadSchedule,
         *,
         batch_max: int,
         queue_max: int,
@@ -51,6 +60,7 @@ class GroupedStore:
         self._write_batch = write
         self._read_batch = read
         self._find_page = find
+        self._read_schedule = schedule
         self._listeners: list[Callable[[int | None], None]] = []
         self._writes: GroupCommit[StoreMessage, Result] = GroupCommit(
             self._write, batch_max=batch_max, queue_max=queue_max
@@ -79,8 +89,7 @@ class GroupedStore:
         self._reads.close()
 
     async def apply(self, message: Message) -> Outcome:
-        is_alarm = type(message) is Expire and message.trigger is Trigger.ALARM
-        result = await self._writes.submit(message, is_request=not is_alarm)
+        result = await self._writes.submit(message, is_request=not _is_alarms(message))
         assert isinstance(result, Outcome)
         return result
 
@@ -89,6 +98,9 @@ class GroupedStore:
 
     async def find(self, query: Query) -> Page:
         return await self._find_page(query)
+
+    async def schedule(self, query: ScheduleQuery) -> Schedule:
+        return await self._read_schedule(query)
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         result = await self._writes.submit(claim, is_request=False)
@@ -113,3 +125,7 @@ class GroupedStore:
 
     async def _read(self, reads: Sequence[_Read]) -> Sequence[Reservation]:
         return await self._read_batch([read.reservation_id for read in reads])
+
+
+def _is_alarms(message: Message) -> bool:
+    return type(message) is Fire or (type(message) is Expire and message.trigger is Trigger.ALARM)

@@ -25,12 +25,13 @@ from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render, render_outcome
 
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])")
-_RESERVATION = "/reservations/{id:[^/]+}"  # any text: a bad ID is told as one
+RESERVATION = "/reservations/{id:[^/]+}"  # any text: a bad ID is told as one
+ID_SENTENCE = "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens."
 _MS_PER_SECOND = 1000
 
 _NOW = IntegerField("now", 1, TIMESTAMP_MAX, "now must be a positive integer timestamp.")
 _HOLDER = HolderField()
-_GENERATION = OptionalIntegerField(
+GENERATION = OptionalIntegerField(
     "generation", 1, TIMESTAMP_MAX, "generation must be a positive integer."
 )
 _IF_STILL_FREE = FlagField("ifStillFree")
@@ -63,14 +64,14 @@ class Api:
         """What to add to an application's router."""
         routes = [
             web.get("/", self.describe),
-            web.get(_RESERVATION, self.read),
-            web.post(_RESERVATION, self.hold),
-            web.post(f"{_RESERVATION}/extend", self.extend),
-            web.post(f"{_RESERVATION}/confirm", self.confirm),
-            web.post(f"{_RESERVATION}/release", self.release),
+            web.get(RESERVATION, self.read),
+            web.post(RESERVATION, self.hold),
+            web.post(f"{RESERVATION}/extend", self.extend),
+            web.post(f"{RESERVATION}/confirm", self.confirm),
+            web.post(f"{RESERVATION}/release", self.release),
         ]
         if self._limits.replay_alarm:
-            routes.append(web.post(f"{_RESERVATION}/replay-alarm", self.replay_alarm))
+            routes.append(web.post(f"{RESERVATION}/replay-alarm", self.replay_alarm))
         return routes
 
     async def describe(self, _request: web.Request) -> web.Response:
@@ -84,7 +85,7 @@ class Api:
         actor = self._actor(request)
         body = await read_object(request, ("ttlSeconds", "holder"))
         ttl_ms = self._ttl.read(body) * _MS_PER_SECOND
-        holder = _digest(body)
+        holder = digest_of(body)
         if self._limits.require_holder and holder == ANONYMOUS:
             raise BadRequest("invalid-field", "holder is required: a string that only you know.")
         reservation = await actor.hold(ttl_ms, holder)
@@ -96,14 +97,14 @@ class Api:
         actor = self._actor(request)
         body = await read_object(request, ("ttlSeconds", "holder", "generation"))
         ttl_ms = self._ttl.read(body) * _MS_PER_SECOND
-        return self._answer(await actor.extend(ttl_ms, _digest(body), _GENERATION.read(body)))
+        return self._answer(await actor.extend(ttl_ms, digest_of(body), GENERATION.read(body)))
 
     async def confirm(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
         body = await read_object(
             request, ("holder", "generation", "ifStillFree"), may_be_empty=True
         )
-        holder, generation = _digest(body), _GENERATION.read(body)
+        holder, generation = digest_of(body), GENERATION.read(body)
         if_still_free = _IF_STILL_FREE.read(body)
         if if_still_free and holder == ANONYMOUS and generation is None:
             raise BadRequest(
@@ -116,7 +117,7 @@ class Api:
     async def release(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
         body = await read_object(request, ("holder", "generation"), may_be_empty=True)
-        outcome = await actor.release(_digest(body), _GENERATION.read(body), operator=False)
+        outcome = await actor.release(digest_of(body), GENERATION.read(body), operator=False)
         return self._answer(outcome)
 
     async def replay_alarm(self, request: web.Request) -> web.Response:
@@ -132,13 +133,10 @@ class Api:
         return json_response(render_outcome(outcome, self._limits.stuck_after))
 
 
-def checked_id(text: str) -> str:
-    """A reservation ID. Raises BadRequest."""
+def checked_id(text: str, what: str = "reservation") -> str:
+    """The ID of a reservation, or of what belongs to one. Raises BadRequest."""
     if not _ID.fullmatch(text):
-        raise BadRequest(
-            "invalid-id",
-            "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens.",
-        )
+        raise BadRequest("invalid-id", ID_SENTENCE.replace("reservation", what))
     return text
 
 
@@ -147,7 +145,7 @@ def json_response(body: bytes, status: int = 200) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json")
 
 
-def _digest(body: Document) -> bytes:
+def digest_of(document: Document, field: HolderField = _HOLDER) -> bytes:
     """The holder is a secret: beyond this point there is only its SHA-256."""
-    holder = _HOLDER.read(body)
+    holder = field.read(document)
     return ANONYMOUS if holder is None else hashlib.sha256(holder.encode()).digest()

@@ -67,7 +67,8 @@ class HolderField:
     """The client's own secret name, or None where the field is absent."""
 
     name: str = "holder"
-    pattern: ClassVar[re.Pattern[str]] = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,200}")
+    # half of a surrogate pair is what bytes that are no UTF-8 become in a header
+    pattern: ClassVar[re.Pattern[str]] = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,200}")
 
     def read(self, document: Document) -> str | None:
         if self.name not in document:
@@ -77,8 +78,30 @@ class HolderField:
             return value
         raise BadRequest(
             "invalid-field",
-            "holder must be a string of 1 through 200 characters without control characters.",
+            f"{self.name} must be a string of 1 through 200 characters without control characters.",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class JsonField:
+    """Any JSON, as text of at most `bytes_max`; None where the field is absent or null."""
+
+    name: str
+    bytes_max: int
+
+    def read(self, document: Document) -> str | None:
+        value = document.get(self.name)
+        if value is None:
+            return None
+        try:
+            text = msgspec.json.encode(value)
+        except (ValueError, RecursionError):
+            text = b" " * (self.bytes_max + 1)
+        if len(text) > self.bytes_max:
+            raise BadRequest(
+                "invalid-field", f"{self.name} must be at most {self.bytes_max} bytes of JSON."
+            )
+        return text.decode()
 
 
 def refuse_unknown(names: Collection[str], known: Collection[str]) -> None:

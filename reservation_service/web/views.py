@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from reservation_service.reservation import Outcome, Reservation, Status
+from reservation_service.reservation import Outcome, PlannedEvent, Reservation, Status
 
 
 class ReservationView(msgspec.Struct, rename="camel", gc=False):
@@ -31,6 +31,15 @@ class PageView(msgspec.Struct, rename="camel", gc=False):
     next_cursor: str | None
 
 
+class PlannedEventView(msgspec.Struct, rename="camel", gc=False):
+    """An event that is planned; `run_at` is its next occurrence, `data` is the client's own."""
+
+    event_id: str
+    run_at: int
+    repeat_ms: int | None
+    data: msgspec.Raw
+
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -55,6 +64,17 @@ def render_page(rows: Sequence[Reservation], next_cursor: str | None, stuck_afte
     return _encode(PageView([view(row, stuck_after) for row in rows], next_cursor))
 
 
+def render_event(event_id: str, run_at: int, repeat_ms: int | None, data: str | None) -> bytes:
+    """The JSON of one planned event."""
+    return _encode(_event_view(event_id, run_at, repeat_ms, data))
+
+
+def render_schedule(events: Sequence[PlannedEvent]) -> bytes:
+    """The JSON of what is planned on a reservation."""
+    items = [_event_view(one.event_id, one.run_at, one.repeat_ms, one.data) for one in events]
+    return _encode({"items": items})
+
+
 def view(row: Reservation, stuck_after: int) -> ReservationView:
     """A reservation as the API shows it."""
     return ReservationView(
@@ -71,3 +91,9 @@ def view(row: Reservation, stuck_after: int) -> ReservationView:
         row.alarm_retry_count,
         row.is_alarm_stuck(stuck_after),
     )
+
+
+def _event_view(
+    event_id: str, run_at: int, repeat_ms: int | None, data: str | None
+) -> PlannedEventView:
+    return PlannedEventView(event_id, run_at, repeat_ms, msgspec.Raw((data or "null").encode()))

@@ -14,12 +14,20 @@ from reservation_service.storage import (
     sqlite_bookings,
     sqlite_purge,
     sqlite_reads,
+    sqlite_schedule,
 )
 from reservation_service.storage.migrations import load_migrations, migrate
 
 STATEMENTS = {
     name: sql
-    for module in (sqlite, sqlite_alarms, sqlite_bookings, sqlite_purge, sqlite_reads)
+    for module in (
+        sqlite,
+        sqlite_alarms,
+        sqlite_bookings,
+        sqlite_purge,
+        sqlite_reads,
+        sqlite_schedule,
+    )
     for name, sql in vars(module).items()
     if name.isupper() and name[0] != "_"
     if isinstance(sql, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", sql)
@@ -70,6 +78,7 @@ def test_the_statements_are_found() -> None:
         "RELEASE",
         "SORT_NAMED",
     } <= STATEMENTS.keys()
+    assert {"SORT_PLANS", "PLAN_PUT", "PLAN", "PLAN_FIRED", "FIRE", "PLANNED"} <= STATEMENTS.keys()
     assert {"RETRY", "CLAIM", "RECOVER", "NEXT_DUE", "FIND", "DELETE_ROWS"} <= STATEMENTS.keys()
 
 
@@ -85,6 +94,11 @@ def test_no_plan_depends_on_statistics(connection: sqlite3.Connection, name: str
         connection.execute(
             """INSERT INTO reservation VALUES (?, 'held', x'', 1, 1, 2, NULL, NULL, NULL, 0,
                                                2, 2, 0, NULL, 1, 'request')""",
+            [f"seat-{number}"],
+        )
+        connection.execute(
+            """INSERT INTO schedule (reservation, event_id, generation, run_at, first_at)
+               VALUES (?, 'reminder', 1, 1, 1)""",
             [f"seat-{number}"],
         )
     connection.execute("ANALYZE")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from reservation_service.errors import ServiceError
-from reservation_service.reservation import Message, Outcome, Reservation
+from reservation_service.reservation import Message, Outcome, Reservation, Schedule
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.store import (
     Claim,
@@ -20,6 +20,7 @@ from reservation_service.store import (
     Query,
     Result,
     Retry,
+    ScheduleQuery,
     StoreMessage,
 )
 from tests.support.waiting import Signal
@@ -103,7 +104,9 @@ class Gates:
 class GatedStore(GroupedStore):
     """The real store behind `gates`."""
 
-    def __init__(self, gates: Gates, write: Any, read: Any, find: Any, **limits: int) -> None:
+    def __init__(
+        self, gates: Gates, write: Any, read: Any, find: Any, schedule: Any, **limits: int
+    ) -> None:
         async def write_through(
             messages: Sequence[StoreMessage],
         ) -> tuple[Sequence[Result], int | None]:
@@ -126,7 +129,13 @@ class GatedStore(GroupedStore):
             page: Page = await find(query)
             return page
 
-        super().__init__(write_through, read_through, find_through, **limits)
+        async def schedule_through(query: ScheduleQuery) -> Schedule:
+            if gates.read_failure is not None:
+                raise gates.read_failure
+            planned: Schedule = await schedule(query)
+            return planned
+
+        super().__init__(write_through, read_through, find_through, schedule_through, **limits)
         self._gates = gates
 
     async def apply(self, message: Message) -> Outcome:
@@ -148,6 +157,10 @@ class GatedStore(GroupedStore):
     async def find(self, query: Query) -> Page:
         await self._gates.enter("before", query)
         return await super().find(query)
+
+    async def schedule(self, query: ScheduleQuery) -> Schedule:
+        await self._gates.enter("before", query)
+        return await super().schedule(query)
 
     async def purge(self, purge: Purge) -> Purged:
         await self._gates.enter("before", purge)

@@ -142,7 +142,7 @@ class Explorer:
 
     def _rings(self, state: State, attempt: Attempt) -> Iterator[tuple[str, State]]:
         label = f"the alarm of {attempt.id} by claim {attempt.claim}"
-        message = Expire(attempt.id, Trigger.ALARM)
+        message = Expire(attempt.id, Trigger.ALARM)  # the count is told, and decides nothing
         rung = self._commit(state, message, label)
         if attempt.phase == "echo":
             yield f"{label}, again", without(rung, attempt)

@@ -42,8 +42,11 @@ def mutant(name: str, statement: str, old: str, new: str = "") -> Mutant:
 _NO_SLOT = "alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL,"
 _RUNNING = "id NOT IN (SELECT value FROM json_each(:running))"
 _OWN_GENERATION = "(m.generation IS NULL OR m.generation = r.generation)"
+_SAME_GENERATION = "(n.generation IS NULL OR n.generation = r.generation)"
+_KEEP_DISPATCH = """alarm_dispatch_at = CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_dispatch_at
+                             ELSE n.alarm_at END,"""
 _LATER = "max(t.expires_at, min(:now + m.ttl_ms, t.created_at + m.max_hold_ms))"
-_STILL_FREE = "m.if_still_free AND r.status IN ('held', 'expired')"
+_STILL_FREE = "n.if_still_free AND r.status IN ('held', 'expired')"
 _TAKEN = "m.if_still_free AND (r.status"
 _REJECTED = ("RECORD_REJECTED", "REMEMBER_REJECTED")
 _REMEMBERED = """NOT EXISTS (SELECT 1 FROM confirm_rejection AS c
@@ -100,15 +103,10 @@ MUTANTS = (
     mutant(
         "a renewal forgets attempts",
         "RENEW",
-        "CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_attempts ELSE 0 END",
+        "CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_attempts ELSE 0 END",
         "0",
     ),
-    mutant(
-        "a renewal leaves the old alarm",
-        "RENEW",
-        "alarm_dispatch_at = CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_dispatch_at\n"
-        "                             ELSE n.expires_at END,",
-    ),
+    mutant("a renewal leaves the old alarm", "RENEW", _KEEP_DISPATCH),
     # EXTEND
     mutant("everybody is extended", "EXTEND", "r.id = n.id AND "),
     mutant("a stranger extends", "EXTEND", "r.holder = n.holder AND "),
@@ -117,20 +115,21 @@ MUTANTS = (
     mutant(
         "extend another generation",
         "EXTEND",
-        "(n.generation IS NULL OR n.generation = r.generation)",
+        _SAME_GENERATION,
         "true",
     ),
     mutant("extend to no later", "EXTEND", " AND n.expires_at > r.expires_at"),
     mutant("extend without end", "EXTEND", ", t.created_at + m.max_hold_ms"),
     # CONFIRM
-    mutant("everybody is confirmed", "CONFIRM", "r.id = m.id AND "),
-    mutant("a stranger confirms", "CONFIRM", "r.holder = m.holder\n  AND "),
-    mutant("confirm another generation", "CONFIRM", _OWN_GENERATION, "true"),
+    mutant("everybody is confirmed", "CONFIRM", "r.id = n.id AND "),
+    mutant("a stranger confirms", "CONFIRM", "r.holder = n.holder\n  AND "),
+    mutant("confirm another generation", "CONFIRM", _SAME_GENERATION, "true"),
     mutant("confirm what has ended", "CONFIRM", "(r.status = 'held' AND ", "("),
     mutant("confirm after the deadline", "CONFIRM", " AND r.expires_at > :now"),
-    mutant("confirm late unasked", "CONFIRM", "m.if_still_free AND "),
-    mutant("confirm late what was released", "CONFIRM", _STILL_FREE, "m.if_still_free"),
-    mutant("a confirmation leaves the slot", "CONFIRM", _NO_SLOT),
+    mutant("confirm late unasked", "CONFIRM", "n.if_still_free AND "),
+    mutant("confirm late what was released", "CONFIRM", _STILL_FREE, "n.if_still_free"),
+    mutant("a confirmation leaves the slot", "CONFIRM", "alarm_at = n.alarm_at,\n"),
+    mutant("a confirmation leaves the old alarm", "CONFIRM", _KEEP_DISPATCH),
     # RELEASE
     mutant("everybody is released", "RELEASE", "r.id = m.id\n  AND "),
     mutant("a stranger releases", "RELEASE", "r.holder = m.holder AND "),
@@ -158,6 +157,13 @@ MUTANTS = (
         )
     ),
     # RECORD
+    mutant("expiries of what did not change", "RECORD_EXPIRED", "WHERE r.batch = :batch"),
+    mutant(
+        "a replay is told as an alarm",
+        "RECORD_EXPIRED",
+        "WHEN 'alarm' THEN",
+        "WHEN r.changed_by THEN",
+    ),
     mutant("events of what did not change", "RECORD", "WHERE r.batch = :batch"),
     mutant("failures of old attempts", "RECORD_FAILED", "r.alarm_claim = m.value->>'claim' AND "),
     mutant("failures that were none", "RECORD_FAILED", " AND m.value->>'record'"),
@@ -202,7 +208,7 @@ REDUNDANT = (
     mutant(
         "an extension keeps the claim",
         "EXTEND",
-        "CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_claim END",
+        "CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_claim END",
         "r.alarm_claim",
     ),
     # a claim that stands is of an alarm that was due: planned events will make these guards

@@ -104,7 +104,8 @@ def tell(tables: Tables, message: Request | Retry, now: int) -> Step:
         case Hold():
             return _hold(tables, row, message, now)
         case Expire():
-            return _expire(tables, row, message.trigger, now, message.now)
+            given, retry_count = message.now, message.retry_count
+            return _expire(tables, row, message.trigger, now, given=given, retry_count=retry_count)
         case Extend():
             return _extend(tables, row, message, now)
         case Confirm():
@@ -199,7 +200,7 @@ def broken_rules(tables: Tables) -> Iterable[str]:
 def _hold(tables: Tables, row: Row | None, message: Hold, now: int) -> Step:
     events: tuple[Event, ...] = ()
     if row is not None and row.status == "held" and not is_live(row, now):
-        tables, events, *_ = _expire(tables, row, "request", now, None)
+        tables, events, *_ = _expire(tables, row, "request", now)
         row = tables.row(message.id)
     is_named = message.holder != b""
     if row is not None and row.status == "held" and row.holder == message.holder and is_named:
@@ -237,14 +238,23 @@ def _limited_until(tables: Tables, message: Hold, now: int) -> int | None:
     return min(ends, default=now) if len(ends) >= message.max_per_holder else None
 
 
-def _expire(tables: Tables, row: Row | None, trigger: str, now: int, given: int | None) -> Step:
+def _expire(
+    tables: Tables,
+    row: Row | None,
+    trigger: str,
+    now: int,
+    *,
+    given: int | None = None,
+    retry_count: int = 0,
+) -> Step:
     at = now if given is None else given
     if row is None or row.status != "held" or at < row.expires_at:
         return Step(tables)
     over = _idle(row)._replace(
         status="expired", expired_at=at, expiration_count=row.expiration_count + 1
     )
-    event = Event(row.id, row.generation, "expired", now, str(trigger))
+    data = _told(row.expires_at, now, retry_count) if trigger == "alarm" else None
+    event = Event(row.id, row.generation, "expired", now, str(trigger), data)
     return Step(tables.with_row(over), (event,), changed=True)
 
 
@@ -316,14 +326,19 @@ def _settle(tables: Tables, row: Row | None, message: Retry, now: int) -> Step:
 
 def _failure(row: Row, now: int) -> Event:
     assert row.alarm_at is not None
-    data = {
-        "scheduledTime": row.alarm_at,
-        "retryCount": row.alarm_attempts - 1,
-        "isRetry": row.alarm_attempts > 1,
-        "lateness": now - row.alarm_at,
-        "outcome": "failed",
-    }
+    data = _told(row.alarm_at, now, row.alarm_attempts - 1, outcome="failed")
     return Event(row.id, row.generation, "alarm-failed", now, "alarm", data)
+
+
+def _told(scheduled_at: int, now: int, retry_count: int, **more: object) -> dict[str, object]:
+    """What an event says of the alarm behind it."""
+    return {
+        "scheduledTime": scheduled_at,
+        "retryCount": retry_count,
+        "isRetry": retry_count > 0,
+        "lateness": now - scheduled_at,
+        "outcome": "ok",
+    } | more
 
 
 def _is_own(row: Row, message: Extend | Confirm | Release) -> bool:
