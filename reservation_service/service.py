@@ -173,7 +173,7 @@ class Service:
             engine.write,
             engine.read,
             engine.find,
-            engine.schedule,
+            engine.schedules,
             batch_max=settings.writer.batch_max,
             queue_max=settings.writer.queue_max,
         )

@@ -96,6 +96,7 @@ class ScheduleQuery(Struct, frozen=True):
     reservation_id: str
     holder: bytes = ANONYMOUS
     is_due_only: bool = False
+    id: None = None  # reads of one reservation may share a batch
 
 
 class Purge(Struct, frozen=True):

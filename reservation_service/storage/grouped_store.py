@@ -36,7 +36,7 @@ The latter leaves out the IDs that a claim of the batch left out.
 
 ReadBatch = Callable[[Sequence[str]], Awaitable[Sequence[Reservation]]]
 FindPage = Callable[[Query], Awaitable[Page]]
-ReadSchedule = Callable[[ScheduleQuery], Awaitable[Schedule]]
+ReadSchedules = Callable[[Sequence[ScheduleQuery]], Awaitable[Sequence[Schedule]]]
 
 
 class _Read(Struct, frozen=True):
@@ -52,7 +52,7 @@ class GroupedStore:
         write: WriteBatch,
         read: ReadBatch,
         find: FindPage,
-        schedule: ReadSchedule,
+        schedules: ReadSchedules,
         *,
         batch_max: int,
         queue_max: int,
@@ -60,13 +60,15 @@ class GroupedStore:
         self._write_batch = write
         self._read_batch = read
         self._find_page = find
-        self._read_schedule = schedule
         self._listeners: list[Callable[[int | None], None]] = []
         self._writes: GroupCommit[StoreMessage, Result] = GroupCommit(
             self._write, batch_max=batch_max, queue_max=queue_max
         )
         self._reads: GroupCommit[_Read, Reservation] = GroupCommit(
             self._read, batch_max=batch_max, queue_max=queue_max
+        )
+        self._schedules: GroupCommit[ScheduleQuery, Schedule] = GroupCommit(
+            schedules, batch_max=batch_max, queue_max=queue_max
         )
 
     def on_commit(self, listener: Callable[[int | None], None]) -> None:
@@ -75,7 +77,8 @@ class GroupedStore:
 
     async def run(self) -> None:
         """Serve until `close`; raises the fatal ServiceError that ended the store earlier."""
-        tasks = [asyncio.create_task(lane.run()) for lane in (self._writes, self._reads)]
+        lanes = (self._writes, self._reads, self._schedules)
+        tasks = [asyncio.create_task(lane.run()) for lane in lanes]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -87,6 +90,7 @@ class GroupedStore:
         """Let `run` return when everything that was taken is answered."""
         self._writes.close()
         self._reads.close()
+        self._schedules.close()
 
     async def apply(self, message: Message) -> Outcome:
         result = await self._writes.submit(message, is_request=not _is_alarms(message))
@@ -100,7 +104,7 @@ class GroupedStore:
         return await self._find_page(query)
 
     async def schedule(self, query: ScheduleQuery) -> Schedule:
-        return await self._read_schedule(query)
+        return await self._schedules.submit(query, is_request=not query.is_due_only)
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         result = await self._writes.submit(claim, is_request=False)

@@ -108,11 +108,11 @@ class SqliteEngine:
         assert self._reader is not None
         return await self._reader.run(sqlite_reads.find_rows, query)
 
-    async def schedule(self, query: ScheduleQuery) -> Schedule:
-        """What is planned on one reservation, in one hop."""
+    async def schedules(self, queries: Sequence[ScheduleQuery]) -> list[Schedule]:
+        """What is planned on these reservations, in one hop."""
         assert self._reader is not None
         assert self._clock is not None
-        return await self._reader.run(sqlite_schedule.read_schedule, query, self._clock.now())
+        return await self._reader.run(sqlite_schedule.read_schedules, queries, self._clock.now())
 
     async def destroy(self, clock: Clock) -> int:
         """Delete everything in one transaction and leave a tombstone; the reservations deleted."""

@@ -6,6 +6,7 @@ replaced gets a new number, so whoever still has the old one fires nothing.
 """
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -157,22 +158,28 @@ _FOR_EVER = 2**63 - 1
 _decode = msgspec.json.Decoder(list[PlannedEvent]).decode
 
 
-def read_schedule(connection: sqlite3.Connection, query: ScheduleQuery, now: int) -> Schedule:
-    """What is planned, or due, on one reservation at `now`; of a hold that is over nothing."""
+def read_schedules(
+    connection: sqlite3.Connection, queries: Sequence[ScheduleQuery], now: int
+) -> list[Schedule]:
+    """What is planned, or due, at `now`; of a hold that is over nothing."""
+    connection.execute("BEGIN")  # all statements see the same rows
+    try:
+        return [_read(connection, query, now) for query in queries]
+    except sqlite3.Error as error:
+        raise failure_before_commit(error) from error
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _read(connection: sqlite3.Connection, query: ScheduleQuery, now: int) -> Schedule:
     values: dict[str, Any] = {
         "id": query.reservation_id,
         "holder": query.holder,
         "now": now,
         "until": now if query.is_due_only else _FOR_EVER,
     }
-    connection.execute("BEGIN")  # all statements see the same rows
-    try:
-        (row,) = read_rows(connection, [query.reservation_id])
-        (is_own,) = connection.execute(IS_OWN, values).fetchone()
-        (events,) = connection.execute(PLANNED, values).fetchone()
-    except sqlite3.Error as error:
-        raise failure_before_commit(error) from error
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+    (row,) = read_rows(connection, [query.reservation_id])
+    (is_own,) = connection.execute(IS_OWN, values).fetchone()
+    (events,) = connection.execute(PLANNED, values).fetchone()
     return Schedule(row, bool(is_own), _decode(events))

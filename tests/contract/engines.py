@@ -87,7 +87,7 @@ class OpenedSqlite:
             engine.write,
             engine.read,
             engine.find,
-            engine.schedule,
+            engine.schedules,
             batch_max=1_000,
             queue_max=10_000,
         )

@@ -105,7 +105,7 @@ class GatedStore(GroupedStore):
     """The real store behind `gates`."""
 
     def __init__(
-        self, gates: Gates, write: Any, read: Any, find: Any, schedule: Any, **limits: int
+        self, gates: Gates, write: Any, read: Any, find: Any, schedules: Any, **limits: int
     ) -> None:
         async def write_through(
             messages: Sequence[StoreMessage],
@@ -129,13 +129,13 @@ class GatedStore(GroupedStore):
             page: Page = await find(query)
             return page
 
-        async def schedule_through(query: ScheduleQuery) -> Schedule:
+        async def schedules_through(queries: Sequence[ScheduleQuery]) -> Sequence[Schedule]:
             if gates.read_failure is not None:
                 raise gates.read_failure
-            planned: Schedule = await schedule(query)
+            planned: Sequence[Schedule] = await schedules(queries)
             return planned
 
-        super().__init__(write_through, read_through, find_through, schedule_through, **limits)
+        super().__init__(write_through, read_through, find_through, schedules_through, **limits)
         self._gates = gates
 
     async def apply(self, message: Message) -> Outcome:

@@ -12,7 +12,7 @@ from reservation_service.storage.grouped_store import (
     FindPage,
     GroupedStore,
     ReadBatch,
-    ReadSchedule,
+    ReadSchedules,
     WriteBatch,
 )
 from reservation_service.store import Claim, Claimed, Retry
@@ -42,10 +42,10 @@ class SlipperyStore(GroupedStore):
         write: WriteBatch,
         read: ReadBatch,
         find: FindPage,
-        schedule: ReadSchedule,
+        schedules: ReadSchedules,
         **limits: int,
     ) -> None:
-        super().__init__(write, read, find, schedule, **limits)
+        super().__init__(write, read, find, schedules, **limits)
         self._host = host
 
     async def claim(self, claim: Claim) -> list[Claimed]:

@@ -112,7 +112,7 @@ class Process:
             self.write,
             self.read,
             self.find,
-            self.schedule,
+            self.schedules,
             batch_max=self._sizes.batch_max,
             queue_max=self._sizes.queue_max,
         )
@@ -224,8 +224,8 @@ class Process:
     async def find(self, query: Query) -> Page:
         return sqlite_reads.find_rows(self._disk, query)
 
-    async def schedule(self, query: ScheduleQuery) -> Schedule:
-        return sqlite_schedule.read_schedule(self._disk, query, self.clock.now())
+    async def schedules(self, queries: Sequence[ScheduleQuery]) -> list[Schedule]:
+        return sqlite_schedule.read_schedules(self._disk, queries, self.clock.now())
 
     async def _serve(
         self, call: Callable[[ReservationNamespace], Awaitable[T]], answer: asyncio.Future[T]

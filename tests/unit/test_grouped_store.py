@@ -61,8 +61,8 @@ class Disk:
     async def find(self, query: Query) -> Page:
         raise AssertionError(query)
 
-    async def schedule(self, query: ScheduleQuery) -> Schedule:
-        raise AssertionError(query)
+    async def schedules(self, queries: Sequence[ScheduleQuery]) -> Sequence[Schedule]:
+        raise AssertionError(queries)
 
     def _result(self, message: StoreMessage) -> Result:
         if isinstance(message, Claim):
@@ -78,7 +78,9 @@ def disk() -> Disk:
 
 @pytest.fixture
 async def store(disk: Disk) -> AsyncIterator[GroupedStore]:
-    store = GroupedStore(disk.write, disk.read, disk.find, disk.schedule, batch_max=10, queue_max=1)
+    store = GroupedStore(
+        disk.write, disk.read, disk.find, disk.schedules, batch_max=10, queue_max=1
+    )
     running = asyncio.create_task(store.run())
     yield store
     disk.gate.open()
