@@ -9,29 +9,40 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from msgspec.structs import replace
+
+from reservation_service.errors import MessageFailed
 from reservation_service.refusals import (
+    NotYourHold,
     Refused,
+    why_not_cancelled,
     why_not_confirmed,
     why_not_extended,
     why_not_held,
+    why_not_planned,
     why_not_released,
 )
 from reservation_service.reservation import (
     AlarmInfo,
+    Cancel,
     Confirm,
     Expire,
     Extend,
+    Fire,
     Hold,
     HoldLimits,
     Message,
     Outcome,
+    Plan,
     Release,
     Reservation,
+    Schedule,
+    Status,
     Trigger,
 )
-from reservation_service.store import Store
+from reservation_service.store import ScheduleQuery, Store
 
-M = TypeVar("M", Extend, Confirm, Release)
+M = TypeVar("M", Extend, Confirm, Release, Plan, Cancel)
 
 
 class ReservationActor:
@@ -80,18 +91,60 @@ class ReservationActor:
         message = Release(self._id, holder, generation, operator)
         return await self._ask(message, why_not_released)
 
-    async def alarm(self, info: AlarmInfo) -> Outcome:
-        """What the alarm clock calls, at least once per alarm; `info` tells which attempt it is."""
-        del info  # the effect itself decides whether it has already happened
-        return await self.process_expiry()
+    async def plan(self, event: Plan) -> Outcome:
+        """Plan an event on this reservation, or plan the one of this name anew."""
+        return await self._ask(event, why_not_planned)
 
-    async def process_expiry(self, now: int | None = None) -> Outcome:
+    async def cancel(self, event_id: str, holder: bytes, *, operator: bool) -> Outcome:
+        """Take a planned event off the schedule, an operator off anybody's."""
+        return await self._ask(Cancel(self._id, event_id, holder, operator), why_not_cancelled)
+
+    async def schedule(self, holder: bytes, *, operator: bool) -> Schedule:
+        """What is planned, for its holder and operators alone; reading is no turn."""
+        schedule = await self._store.schedule(ScheduleQuery(self._id, holder))
+        row = schedule.reservation
+        is_allowed = schedule.is_own or operator
+        if not is_allowed and row.status is not Status.MISSING:
+            raise NotYourHold(row)
+        return schedule
+
+    async def alarm(self, info: AlarmInfo) -> Outcome:
+        """What the alarm clock calls, at least once per alarm; `info` tells which attempt it is.
+
+        The expiry comes first, so that no event can keep it from happening. Every effect decides
+        itself whether it has already happened.
+        """
+        outcome = await self.process_expiry(retry_count=info.retry_count)
+        if outcome.changed or not outcome.is_anything_due:
+            return outcome
+        return await self._fire_due(outcome, info)
+
+    async def process_expiry(self, now: int | None = None, retry_count: int = 0) -> Outcome:
         """Expire the hold if it is over: the one path of the alarm and of its replay.
 
         Without `now` it is the alarm, judged by the transaction's own time; a replay gives one.
         """
         trigger = Trigger.ALARM if now is None else Trigger.REPLAY
-        return await self._take_turn(Expire(self._id, trigger, now))
+        return await self._take_turn(Expire(self._id, trigger, now, retry_count))
+
+    async def _fire_due(self, outcome: Outcome, info: AlarmInfo) -> Outcome:
+        """Each due event on its own and in planned order: one that fails stops none of the others.
+
+        Returns the last outcome, changed if any was; raises the first failure when all are through.
+        """
+        schedule = await self._store.schedule(ScheduleQuery(self._id, is_due_only=True))
+        failures: list[MessageFailed] = []
+        has_changed = False
+        for event in schedule.events:
+            fire = Fire(self._id, event.key, event.run_at, info.retry_count)
+            try:
+                outcome = await self._take_turn(fire)
+            except MessageFailed as failure:
+                failures.append(failure)
+            has_changed = has_changed or outcome.changed
+        if failures:
+            raise failures[0]
+        return replace(outcome, changed=has_changed)
 
     async def _ask(self, message: M, why_not: Callable[[M, Outcome], Refused | None]) -> Outcome:
         outcome = await self._take_turn(message)

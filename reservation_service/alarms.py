@@ -141,8 +141,8 @@ class AlarmClock:
             self._report(claimed, "failed", error=str(error.__cause__ or error))
             return _Verdict.FAILED
         self._report(claimed, "ok" if outcome.changed else "nothing-due")
-        is_claimed = not outcome.changed and outcome.reservation.alarm_running
-        return _Verdict.NOTHING_DUE if is_claimed else _Verdict.MOVED
+        is_claimed = outcome.reservation.alarm_running
+        return _Verdict.CLAIMED if is_claimed else _Verdict.MOVED
 
     async def _ring(self, claimed: Claimed) -> Outcome:
         actor = self._namespace.get_by_name(claimed.id)
@@ -192,11 +192,11 @@ class AlarmClock:
 
 
 class _Verdict(Enum):
-    """What an attempt came to: the slot moved, the handler failed, or found nothing to do."""
+    """What an attempt came to: the slot moved on, the handler failed, or left its claim."""
 
     MOVED = auto()
     FAILED = auto()
-    NOTHING_DUE = auto()
+    CLAIMED = auto()
 
 
 class _Patience:

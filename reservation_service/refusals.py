@@ -6,9 +6,13 @@ message that finds its work done is no refusal: it is answered with `changed` fa
 
 from reservation_service.errors import ServiceError
 from reservation_service.reservation import (
+    EVENTS_MAX,
+    Cancel,
     Confirm,
     Extend,
     Outcome,
+    Plan,
+    PlanVerdict,
     Release,
     Reservation,
     Status,
@@ -103,6 +107,20 @@ class Taken(Refused):
     sentence = "Somebody else has taken this reservation; refund the payment."
 
 
+class TooManyEvents(Refused):
+    """As much is planned on the reservation as may be."""
+
+    code = "too-many-events"
+    sentence = f"This reservation has {EVENTS_MAX} planned events; delete one first."
+
+
+class NoEvent(Refused):
+    """No event of this name is planned."""
+
+    code = "no-event"
+    sentence = "No event with this ID is planned; it has happened, or was never there."
+
+
 def why_not_held(outcome: Outcome) -> Refused:
     """Why a Hold changed nothing."""
     row, now = outcome.reservation, outcome.now
@@ -144,11 +162,27 @@ def why_not_released(message: Release, outcome: Outcome) -> Refused | None:
     return AlreadyConfirmed(row) if row.status is Status.CONFIRMED else None
 
 
-def _why_not_owned(message: Extend | Confirm | Release, outcome: Outcome) -> Refused | None:
+def why_not_planned(message: Plan, outcome: Outcome) -> Refused | None:
+    """Why a Plan changed nothing; None when it stands as it was asked for already."""
+    row = outcome.reservation
+    if refused := _why_not_owned(message, outcome) or _why_over(row, outcome.now):
+        return refused
+    return TooManyEvents(row) if outcome.plan is PlanVerdict.FULL else None
+
+
+def why_not_cancelled(message: Cancel, outcome: Outcome) -> Refused:
+    """Why a Cancel changed nothing; a repeated one is told that there is no such event."""
+    row = outcome.reservation
+    is_allowed = outcome.is_own or message.operator
+    is_strange = row.status is not Status.MISSING and not is_allowed
+    return NotYourHold(row) if is_strange else NoEvent(row)
+
+
+def _why_not_owned(message: Extend | Confirm | Release | Plan, outcome: Outcome) -> Refused | None:
     row = outcome.reservation
     if row.status is Status.MISSING:
         return NoHold(row)
-    if not outcome.is_own:
+    if not (outcome.is_own or (isinstance(message, Plan) and message.operator)):
         return NotYourHold(row)
     if message.generation not in {None, row.generation}:
         return GenerationMismatch(row)

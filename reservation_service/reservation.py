@@ -80,11 +80,15 @@ class Hold(Struct, frozen=True):
 
 
 class Expire(Struct, frozen=True):
-    """Expire the hold if it is over at `now`, or at the transaction's own time when None."""
+    """Expire the hold if it is over at `now`, or at the transaction's own time when None.
+
+    `retry_count` is the alarm's, for the record.
+    """
 
     id: str
     trigger: Trigger
     now: int | None = None
+    retry_count: int = 0
 
 
 class Extend(Struct, frozen=True):
@@ -115,7 +119,79 @@ class Release(Struct, frozen=True):
     operator: bool = False
 
 
-Message = Hold | Expire | Extend | Confirm | Release
+EVENTS_MAX = 100
+"""Planned events of one reservation."""
+
+
+class Plan(Struct, frozen=True):
+    """Plan an event on what is held or confirmed, or replace the one of this name.
+
+    It is to happen at `run_at`, which may be over already, and with `repeat_ms` again and again.
+    `data` is JSON text of the client's own. An operator may do so on anybody's.
+    """
+
+    id: str
+    event_id: str
+    run_at: int
+    repeat_ms: int | None = None
+    data: str | None = None
+    holder: bytes = ANONYMOUS
+    generation: int | None = None
+    operator: bool = False
+
+
+class Cancel(Struct, frozen=True):
+    """Take a planned event off the schedule, an operator off anybody's."""
+
+    id: str
+    event_id: str
+    holder: bytes = ANONYMOUS
+    operator: bool = False
+
+
+class Fire(Struct, frozen=True):
+    """Record one occurrence of a planned event, if it is still to come, and plan the next.
+
+    `key` is the plan's own number, never used twice; `retry_count` is the alarm's.
+    """
+
+    id: str
+    key: int
+    run_at: int
+    retry_count: int = 0
+
+
+Message = Hold | Expire | Extend | Confirm | Release | Plan | Cancel | Fire
+
+
+class PlanVerdict(StrEnum):
+    """What a Plan came to: same is one that stands as it is asked for already."""
+
+    NEW = "new"
+    REPLACED = "replaced"
+    SAME = "same"
+    FULL = "full"
+
+
+class PlannedEvent(Struct, frozen=True, array_like=True, gc=False):
+    """One event of a schedule and its next occurrence; `data` is JSON text."""
+
+    key: int
+    event_id: str
+    run_at: int
+    repeat_ms: int | None
+    data: str | None
+
+
+class Schedule(Struct, frozen=True):
+    """What is planned on a reservation, in the order in which it is to happen.
+
+    What was planned on a hold that is over is not on it.
+    """
+
+    reservation: Reservation
+    is_own: bool
+    events: list[PlannedEvent]
 
 
 class Outcome(Struct, frozen=True, array_like=True, gc=False):
@@ -123,6 +199,7 @@ class Outcome(Struct, frozen=True, array_like=True, gc=False):
 
     `is_own` tells whether the message came from the row's holder, `now` is the transaction's
     time. `limited_until` is set when the holder has too many holds: when the first of them ends.
+    `plan` is a Plan's own verdict; None when the row's state, holder or generation forbade it.
     """
 
     changed: bool
@@ -130,6 +207,13 @@ class Outcome(Struct, frozen=True, array_like=True, gc=False):
     now: int
     reservation: Reservation
     limited_until: int | None = None
+    plan: PlanVerdict | None = None
+
+    @property
+    def is_anything_due(self) -> bool:
+        """The slot is the earliest thing planned, so nothing else has to be looked at."""
+        at = self.reservation.alarm_at
+        return at is not None and at <= self.now
 
 
 class AlarmInfo(Struct, frozen=True):

@@ -40,6 +40,7 @@ from reservation_service.web.connections import Connections
 from reservation_service.web.cors import allow_origins
 from reservation_service.web.events import Events
 from reservation_service.web.lists import Lists
+from reservation_service.web.schedules import Schedules
 from reservation_service.web.server import BACKLOG, HttpServer
 from reservation_service.web.streams import Frames, Readers, StreamLimits, Streams
 
@@ -180,6 +181,7 @@ class Service:
             engine.write,
             engine.read,
             engine.find,
+            engine.schedules,
             batch_max=settings.writer.batch_max,
             queue_max=settings.writer.queue_max,
         )
@@ -212,6 +214,7 @@ class Service:
         routes = [
             *Api(namespace, limits).routes(),
             *Lists(namespace, store, limits).routes(),
+            *Schedules(namespace, limits).routes(),
             *self._events(engine, store).routes(),
         ]
         return self._admission.protect(routes, limits)

@@ -7,7 +7,15 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from reservation_service.reservation import AlarmInfo, Message, Outcome, Reservation, Status
+from reservation_service.reservation import (
+    ANONYMOUS,
+    AlarmInfo,
+    Message,
+    Outcome,
+    Reservation,
+    Schedule,
+    Status,
+)
 
 
 class Claimed(Struct, frozen=True, gc=False):
@@ -82,6 +90,15 @@ class Page(Struct, frozen=True):
     next: Place | None
 
 
+class ScheduleQuery(Struct, frozen=True):
+    """What is planned on one reservation, or only what is due; `holder` is who asks."""
+
+    reservation_id: str
+    holder: bytes = ANONYMOUS
+    is_due_only: bool = False
+    id: None = None  # reads of one reservation may share a batch
+
+
 class Purge(Struct, frozen=True):
     """Remove some of the events, and then of the ended reservations, that are older than given.
 
@@ -124,6 +141,9 @@ class Store(Protocol):
 
     async def find(self, query: Query) -> Page:
         """A page of the list. It looks at a bounded number of rows, so it may be short or empty."""
+
+    async def schedule(self, query: ScheduleQuery) -> Schedule:
+        """What is planned and committed, in planned order; nothing when the hold is over."""
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         """Due alarms, the longest due first, each attempt counted and leased.

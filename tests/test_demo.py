@@ -27,11 +27,13 @@ PROMISES = [
     "demo-short expired exactly once, by its alarm",
     "demo-long survived kill -9 untouched, with its own alarm",
     "A replayed expiry has its effect once",
+    "A recurring event goes on after kill -9 and keeps its pace",
     "A failed alarm is retried and counted, nothing is lost",
     "The retry count survives kill -9",
     "demo-failing expired exactly once, by its alarm",
     "A stop is clean",
     "Every expiry is recorded once, with what triggered it",
+    "Every tick is recorded once, also over kill -9",
 ]
 
 
@@ -69,7 +71,7 @@ def test_the_demo_keeps_every_promise(scratch: Path, monkeypatch: pytest.MonkeyP
     assert (process.returncode, err) == (0, "")
     assert re.findall(r"^ *\d+\.\d s  kept: (.+) \(.*\)$", out, re.MULTILINE) == PROMISES
     verdict = re.fullmatch(
-        r"Every promise was kept: 10 of 10, in (\d+\.\d) s", out.splitlines()[-1]
+        r"Every promise was kept: 12 of 12, in (\d+\.\d) s", out.splitlines()[-1]
     )
     assert verdict is not None
     assert float(verdict[1]) < 40
@@ -116,12 +118,29 @@ def test_a_failure_that_is_never_removed_breaks_a_promise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scratch: Path
 ) -> None:
     monkeypatch.setattr(sabotage, "remove", lambda _database: None)
-    status, out = perform(monkeypatch, capsys, opening, story.fail_and_recover)
+    status, out = perform(monkeypatch, capsys, opening, story.tick, story.fail_and_recover)
     assert status == 1
     assert "kept: The retry count survives kill -9" in out
     assert "BROKEN: The story comes to its end (waited too long" in out
-    assert "NOT every promise was kept: 2 of 3" in out
+    assert "NOT every promise was kept: 3 of 4" in out
     assert leftovers(scratch) == []
+
+
+@pytest.mark.parametrize("ticks", [[], [(1000, 0), (2001, 0)], [(1000, 0), (1000, 0)]])
+def test_a_tick_that_is_lost_late_or_doubled_breaks_a_promise(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ticks: list[tuple[int, int]],
+) -> None:
+    async def stop(_self: Server) -> int:
+        return 0
+
+    monkeypatch.setattr(Server, "stop", stop)
+    monkeypatch.setattr(sabotage, "expiries", lambda _database: [])
+    monkeypatch.setattr(sabotage, "occurrences", lambda _database: ticks)
+    status, out = perform(monkeypatch, capsys, story.count_everything)
+    assert status == 1
+    assert f"BROKEN: Every tick is recorded once, also over kill -9 ({len(ticks)} ticks" in out
 
 
 def test_an_effect_that_happens_twice_breaks_a_promise(

@@ -12,26 +12,32 @@ import pytest
 from reservation_service.errors import ServiceError
 from reservation_service.refusals import (
     Refused,
+    why_not_cancelled,
     why_not_confirmed,
     why_not_extended,
     why_not_held,
+    why_not_planned,
     why_not_released,
 )
 from reservation_service.reservation import (
     ANONYMOUS,
+    EVENTS_MAX,
+    Cancel,
     Confirm,
     Expire,
     Extend,
+    Fire,
     Hold,
     Message,
     Outcome,
+    Plan,
     Release,
     Trigger,
 )
 from reservation_service.storage.sqlite_engine import Recovery, SqliteEngine
 from reservation_service.store import Claim, Result, Retry, StoreMessage
 from reservation_service.web.problems import STATUS_BY_CODE
-from tests.support.clock import FakeClock
+from tests.support.clock import START, FakeClock
 
 ROOT = Path(__file__).parents[1]
 WEB = ROOT / "reservation_service" / "web"
@@ -39,6 +45,7 @@ LIFECYCLE = (ROOT / "docs" / "lifecycle.md").read_text()
 ID = "the-one"
 HOLDER, STRANGER = b"h" * 32, b"s" * 32
 TTL_MS, MAX_HOLD_MS, LEASE_MS, DELAY_MS = 60_000, 7_200_000, 10_000, 2_000
+EVENT_AT, PACE_MS = START + 30_000, 7_000
 T = TypeVar("T")
 
 
@@ -158,16 +165,25 @@ async def bring_into(state: str, bench: Bench) -> None:
         return
     holder = ANONYMOUS if state == "held, anonymous" else HOLDER
     await bench.write(Hold(ID, TTL_MS, MAX_HOLD_MS, holder=holder))
+    status, _, more = state.partition(", ")
+    if more.startswith(("planned", "due")):
+        await bench.write(plan(PACE_MS if "again" in more else None))
     bench.clock.advance(1)
     await bench.change("alarm_attempts = 1, alarm_claim = 1")
-    if state == "held, over":
+    if more == "over":
         await bench.pass_to((await bench.row()).expires_at)
-    elif state == "expired":
+    elif status == "expired":
         await bench.write(Expire(ID, Trigger.REPLAY, (await bench.row()).expires_at))
-    elif state == "confirmed":
+    elif status == "confirmed":
         await bench.write(Confirm(ID, HOLDER))
-    elif state == "released":
+    elif status == "released":
         await bench.write(Release(ID, HOLDER))
+    if more.startswith("due"):
+        await bench.pass_to(EVENT_AT)
+
+
+def plan(repeat_ms: int | None = None, name: str = "call", holder: bytes = HOLDER) -> Plan:
+    return Plan(ID, name, EVENT_AT, repeat_ms, holder=holder)
 
 
 async def message_of(text: str, bench: Bench) -> Message:
@@ -177,6 +193,11 @@ async def message_of(text: str, bench: Bench) -> Message:
     holder, if_still_free = STRANGER if is_strange else HOLDER, bool(is_free)
     if what == "Hold, one too many":
         await bench.write(Hold("another", TTL_MS, MAX_HOLD_MS, 1, HOLDER))
+    if what == "Plan, as it stands":
+        await bench.write(plan())
+    if what == "Plan, one too many":
+        for number in range(EVENTS_MAX):
+            await bench.write(plan(name=f"event-{number}"))
     messages: dict[str, Message] = {
         "Hold": Hold(ID, TTL_MS, MAX_HOLD_MS, 1, holder),
         "Hold, one too many": Hold(ID, TTL_MS, MAX_HOLD_MS, 1, holder),
@@ -191,6 +212,13 @@ async def message_of(text: str, bench: Bench) -> Message:
         "Release": Release(ID, holder),
         "Release by the operator": Release(ID, STRANGER, None, operator=True),
         "Release of another generation": Release(ID, holder, 2),
+        "Plan": plan(holder=holder),
+        "Plan, beyond the deadline": Plan(ID, "call", deadline + 1, holder=holder),
+        "Plan, as it stands": plan(),
+        "Plan, one too many": plan(),
+        "Plan of another generation": Plan(ID, "call", EVENT_AT, holder=holder, generation=2),
+        "Cancel": Cancel(ID, "call", holder),
+        "Fire": Fire(ID, 1, EVENT_AT),
         "Expire by alarm": Expire(ID, Trigger.ALARM),
         "Expire by replay, earlier than the deadline": Expire(ID, Trigger.REPLAY, deadline - 1),
         "Expire by replay, at the deadline": Expire(ID, Trigger.REPLAY, deadline),
@@ -212,6 +240,10 @@ def answer(message: Message, outcome: Outcome) -> str:
             refused = why_not_confirmed(message, outcome)
         case Release():
             refused = why_not_released(message, outcome)
+        case Plan():
+            refused = why_not_planned(message, outcome)
+        case Cancel():
+            refused = why_not_cancelled(message, outcome)
     return f"`{refused.code}`" if refused else "unchanged"
 
 
@@ -233,6 +265,9 @@ async def test_a_transition_is_what_the_lifecycle_says(line: list[str], bench: B
         "empty": Row().slot,
         "planned": (deadline, deadline, 0, None),
         "planned anew": (deadline, deadline, 0, None),
+        "the deadline": (after.expires_at, after.expires_at, 0, None),
+        "the event": (EVENT_AT, EVENT_AT, 0, None),
+        "the next": (EVENT_AT + PACE_MS, EVENT_AT + PACE_MS, 0, None),
     }
     assert after.status == target
     assert after.slot == expected(slot, before.slot, slots.__getitem__)
@@ -252,8 +287,14 @@ def test_the_diagram_shows_the_transitions_of_the_table() -> None:
     assert drawn == changed
 
 
-async def bring_the_slot_into(slot: str, bench: Bench) -> None:
+async def bring_the_slot_into(slot: str, label: str, bench: Bench) -> None:
+    """On its deadline, or on an event where the arrow is about one."""
     await bench.hold()
+    if label.startswith(("Plan", "Cancel", "Fire")):
+        await bench.write(Plan(ID, "call", EVENT_AT))
+    if "another one due" in label:
+        await bench.write(Plan(ID, "another", EVENT_AT + 1))
+        await bench.pass_to(EVENT_AT + 1)
     if slot == "empty":
         await act("Expire by replay", bench)
     if slot in ("leased", "backoff"):
@@ -274,6 +315,11 @@ async def act(label: str, bench: Bench) -> None:
         "Release": Release(ID),
         "Expire": Expire(ID, Trigger.ALARM),
         "Expire by replay": Expire(ID, Trigger.REPLAY, row.expires_at),
+        "Plan, earlier": Plan(ID, "another", EVENT_AT - 1),
+        "Plan, later": Plan(ID, "another", EVENT_AT + 1),
+        "Fire": Fire(ID, 1, EVENT_AT),
+        "Fire, with another one due": Fire(ID, 1, EVENT_AT),
+        "Cancel": Cancel(ID, "call"),
     }
     match label:
         case "claim" | "claim after the lease":
@@ -310,7 +356,7 @@ def slot_of(row: Row, now: int) -> list[str]:
 
 @pytest.mark.parametrize("arrow", diagram(2), ids=lambda a: f"{a.origin} - {a.label}")
 async def test_a_slot_is_what_the_lifecycle_says(arrow: Arrow, bench: Bench) -> None:
-    await bring_the_slot_into(arrow.origin, bench)
+    await bring_the_slot_into(arrow.origin, arrow.label, bench)
     await act(arrow.label, bench)
     assert slot_of(await bench.row(), bench.clock.now()) == [arrow.target]
 

@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 _PLANT = """
     CREATE TRIGGER demo_failure BEFORE UPDATE ON reservation
@@ -11,6 +12,11 @@ _PLANT = """
 """
 _REMOVE = "DROP TRIGGER demo_failure"
 _EXPIRIES = """SELECT reservation, "trigger" FROM event WHERE type = 'expired' ORDER BY seq"""
+
+_OCCURRENCES = """
+    SELECT data->>'scheduledTime', data->>'missed' FROM event
+    WHERE type = 'scheduled-event' ORDER BY seq
+"""
 
 
 def plant(database: Path) -> None:
@@ -28,6 +34,11 @@ def expiries(database: Path) -> list[tuple[str, str]]:
     return _run(database, _EXPIRIES)
 
 
-def _run(database: Path, statement: str) -> list[tuple[str, str]]:
+def occurrences(database: Path) -> list[tuple[int, int]]:
+    """What has happened of the planned event: the time it was planned for, the periods missed."""
+    return _run(database, _OCCURRENCES)
+
+
+def _run(database: Path, statement: str) -> list[Any]:
     with closing(sqlite3.connect(database)) as connection, connection:
         return connection.execute(statement).fetchall()

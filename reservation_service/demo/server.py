@@ -107,6 +107,14 @@ class Server:
     async def replay(self, name: str, now: int) -> Line:
         return await self._call("POST", f"/reservations/{name}/replay-alarm", {"now": now})
 
+    async def plan(self, name: str, event_id: str, run_at: int, repeat_ms: int) -> Line:
+        event = {"runAt": run_at, "repeatMs": repeat_ms}
+        return await self._call("PUT", f"/reservations/{name}/schedule/{event_id}", event)
+
+    async def schedule(self, name: str) -> list[Line]:
+        planned: list[Line] = (await self._call("GET", f"/reservations/{name}/schedule"))["items"]
+        return planned
+
     async def _call(self, method: str, path: str, body: Line | None = None) -> Line:
         timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
         async with (

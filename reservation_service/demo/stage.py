@@ -18,7 +18,7 @@ from reservation_service.clock import monotonic_s
 PLAIN_WIDTH = 100
 LABEL_WIDTH = 20
 SCALES_S = (0.25, 0.5, 1.0)
-LANES = ("server", "demo-short", "demo-long", "demo-replay", "demo-failing")
+LANES = ("server", "demo-short", "demo-long", "demo-replay", "demo-tick", "demo-failing")
 
 
 class Look(Enum):

@@ -19,6 +19,7 @@ TIME_LIMIT_S = 38.0
 FAILURES = 2
 SHORT_S = 5
 LONG_S = 3600
+TICK_MS = 1000
 MARGIN_S = 0.3
 """How far past a deadline the server is still kept down."""
 
@@ -64,13 +65,24 @@ async def replay_twice(stage: Stage, server: Server) -> None:
     )
 
 
+async def tick(stage: Stage, server: Server) -> None:
+    stage.act("An event that repeats, beside the deadline on the one alarm")
+    held = await _hold(stage, server, "demo-tick", LONG_S)
+    await server.plan("demo-tick", "tick", held["createdAt"] + TICK_MS, TICK_MS)
+    stage.say(f"tick is planned on demo-tick, every {TICK_MS} ms from now on, over every kill")
+    await server.line("reservation-alarm", reservationId="demo-tick", outcome="ok")
+    stage.say("tick")
+
+
 async def fail_and_recover(stage: Stage, server: Server) -> None:
     stage.act("An alarm that fails, and a count that survives another kill")
     held = await _hold(stage, server, "demo-failing", SHORT_S)
+    ticks = await server.schedule("demo-tick")
     await _kill(stage, server)
     sabotage.plant(server.database)
     stage.say("planted in the database: expiring demo-failing fails")
     await _start(stage, server)
+    await _check_the_pace(stage, server, ticks)
     failures = await _watch_the_failures(stage, server)
     await _kill(stage, server)
     sabotage.remove(server.database)
@@ -91,11 +103,23 @@ async def count_everything(stage: Stage, server: Server) -> None:
         expiries == [("demo-short", "alarm"), ("demo-replay", "replay"), ("demo-failing", "alarm")],
         ", ".join(f"{name} by {trigger}" for name, trigger in expiries) or "none",
     )
+    happened = sabotage.occurrences(server.database)
+    stage.promise(
+        "Every tick is recorded once, also over kill -9",
+        len(happened) > 1 and all(map(_is_next, happened, happened[1:])),
+        f"{len(happened)} ticks, {sum(missed for _, missed in happened)} missed in the dark",
+    )
+
+
+def _is_next(one: tuple[int, int], following: tuple[int, int]) -> bool:
+    (at, missed), (next_at, _) = one, following
+    return next_at == at + (missed + 1) * TICK_MS
 
 
 ACTS: tuple[Act, ...] = (
     die_before_the_deadline,
     replay_twice,
+    tick,
     fail_and_recover,
     count_everything,
 )
@@ -163,6 +187,17 @@ async def _check_untouched(stage: Stage, server: Server, held: Line) -> None:
         f"{name} survived kill -9 untouched, with its own alarm",
         kept,
         f"{now['status']}, {'the same' if now == held else 'ANOTHER'} answer as before the kill",
+    )
+
+
+async def _check_the_pace(stage: Stage, server: Server, before: list[Line]) -> None:
+    await server.line("reservation-alarm", reservationId="demo-tick", outcome="ok")
+    after = await server.schedule("demo-tick")
+    moved = [now["runAt"] - then["runAt"] for then, now in zip(before, after, strict=True)]
+    stage.promise(
+        "A recurring event goes on after kill -9 and keeps its pace",
+        len(moved) == 1 and moved[0] >= TICK_MS and moved[0] % TICK_MS == 0,
+        f"the next tick is {_words(moved)} ms later than before the kill",
     )
 
 

@@ -5,7 +5,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
-from reservation_service.reservation import Expire, Message, Outcome, Reservation, Trigger
+from reservation_service.reservation import (
+    Expire,
+    Fire,
+    Message,
+    Outcome,
+    Reservation,
+    Schedule,
+    Trigger,
+)
 from reservation_service.storage.group_commit import GroupCommit
 from reservation_service.store import (
     Claim,
@@ -16,6 +24,7 @@ from reservation_service.store import (
     Query,
     Result,
     Retry,
+    ScheduleQuery,
     StoreMessage,
 )
 
@@ -26,9 +35,8 @@ The latter leaves out the IDs that a claim of the batch left out.
 """
 
 ReadBatch = Callable[[Sequence[str]], Awaitable[Sequence[Reservation]]]
-
-
 FindPage = Callable[[Query], Awaitable[Page]]
+ReadSchedules = Callable[[Sequence[ScheduleQuery]], Awaitable[Sequence[Schedule]]]
 
 
 class _Read(Struct, frozen=True):
@@ -39,11 +47,12 @@ class _Read(Struct, frozen=True):
 class GroupedStore:
     """Implements `store.Store`. Nothing is answered unless `run` is running."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the engine's functions, each handed in once
         self,
         write: WriteBatch,
         read: ReadBatch,
         find: FindPage,
+        schedules: ReadSchedules,
         *,
         batch_max: int,
         queue_max: int,
@@ -58,6 +67,9 @@ class GroupedStore:
         self._reads: GroupCommit[_Read, Reservation] = GroupCommit(
             self._read, batch_max=batch_max, queue_max=queue_max
         )
+        self._schedules: GroupCommit[ScheduleQuery, Schedule] = GroupCommit(
+            schedules, batch_max=batch_max, queue_max=queue_max
+        )
 
     def on_commit(self, listener: Callable[[int | None], None]) -> None:
         """Tell `listener` after each COMMIT when the next alarm is due (epoch ms, or None)."""
@@ -65,7 +77,8 @@ class GroupedStore:
 
     async def run(self) -> None:
         """Serve until `close`; raises the fatal ServiceError that ended the store earlier."""
-        tasks = [asyncio.create_task(lane.run()) for lane in (self._writes, self._reads)]
+        lanes = (self._writes, self._reads, self._schedules)
+        tasks = [asyncio.create_task(lane.run()) for lane in lanes]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -77,10 +90,10 @@ class GroupedStore:
         """Let `run` return when everything that was taken is answered."""
         self._writes.close()
         self._reads.close()
+        self._schedules.close()
 
     async def apply(self, message: Message) -> Outcome:
-        is_alarm = type(message) is Expire and message.trigger is Trigger.ALARM
-        result = await self._writes.submit(message, is_request=not is_alarm)
+        result = await self._writes.submit(message, is_request=not _is_alarms(message))
         assert isinstance(result, Outcome)
         return result
 
@@ -89,6 +102,9 @@ class GroupedStore:
 
     async def find(self, query: Query) -> Page:
         return await self._find_page(query)
+
+    async def schedule(self, query: ScheduleQuery) -> Schedule:
+        return await self._schedules.submit(query, is_request=not query.is_due_only)
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         result = await self._writes.submit(claim, is_request=False)
@@ -113,3 +129,7 @@ class GroupedStore:
 
     async def _read(self, reads: Sequence[_Read]) -> Sequence[Reservation]:
         return await self._read_batch([read.reservation_id for read in reads])
+
+
+def _is_alarms(message: Message) -> bool:
+    return type(message) is Fire or (type(message) is Expire and message.trigger is Trigger.ALARM)

@@ -16,11 +16,16 @@ from reservation_service.clock import Clock
 from reservation_service.errors import DatabaseUnusable, MessageFailed, ServiceError
 from reservation_service.reservation import (
     ANONYMOUS,
+    EVENTS_MAX,
+    Cancel,
     Confirm,
     Expire,
     Extend,
+    Fire,
     Hold,
     Outcome,
+    Plan,
+    PlanVerdict,
     Release,
     Reservation,
 )
@@ -34,6 +39,7 @@ from reservation_service.storage.sqlite_bookings import (
     LIMITED_UNTIL,
     MESSAGES,
     RECORD,
+    RECORD_EXPIRED,
     RECORD_REJECTED,
     RELEASE,
     REMEMBER_REJECTED,
@@ -42,12 +48,24 @@ from reservation_service.storage.sqlite_bookings import (
 )
 from reservation_service.storage.sqlite_purge import purge_some
 from reservation_service.storage.sqlite_reads import ROW, ROWS
+from reservation_service.storage.sqlite_schedule import (
+    FIRE,
+    FIRE_ADVANCE,
+    FIRE_DROP,
+    FORGET_PLANS,
+    PLAN,
+    PLAN_FIRED,
+    PLAN_PUT,
+    SCHEDULE_DELETE,
+    SCHEDULE_PUT,
+    SORT_PLANS,
+)
 from reservation_service.store import Claim, Claimed, Purge, Result, Retry, StoreMessage
 
 OUTCOMES = f"""
 SELECT json_group_array(json_array(
     coalesce(r.batch = :batch, 0), coalesce(r.holder = m.holder, 0), :now, {ROW})),
-    ({NEXT_DUE})
+    ({NEXT_DUE}), (SELECT max(id) FROM schedule)
 FROM ({MESSAGES}) AS m LEFT JOIN reservation AS r ON r.id = m.id
 """  # noqa: S608 - a constant, no input in it
 
@@ -64,7 +82,7 @@ _decode_outcomes = msgspec.json.Decoder(list[Outcome], strict=False).decode
 DIGEST_BYTES = 32
 """SHA-256, and the stride of `:holders`."""
 
-K = TypeVar("K", Hold, Expire, Extend, Confirm, Release, Retry)
+K = TypeVar("K", Hold, Expire, Extend, Confirm, Release, Plan, Cancel, Fire, Retry)
 
 
 class BatchTransaction:
@@ -122,15 +140,20 @@ class BatchTransaction:
         """
         run = _Statements(connection, self._clock.now(), self._batch, _running(messages))
         holds = _of(Hold, messages)
-        run.record(EXPIRE, [*_of(Expire, messages), *holds], "expired")
+        run.expire([*_of(Expire, messages), *holds])
         limited = run.hold(holds)
         run.record(EXTEND, _of(Extend, messages), "extended")
         run.confirm(_of(Confirm, messages))
         run.record(RELEASE, _of(Release, messages), "released")
+        scheduled = run.schedule(messages)
         run.retry(_of(Retry, messages))
         others = {id(message): run.work(message) for message in _of_nobody(messages)}
         outcomes, next_due_at = run.outcomes([m for m in messages if m.id is not None])
         outcomes.update(run.limited(limited, outcomes))
+        for name, told in scheduled.items():
+            outcomes[name] = msgspec.structs.replace(outcomes[name], **told)
+        if run.is_anything_planned:
+            run.forget_plans(holds)
         results = [others[id(m)] if m.id is None else outcomes[m.id] for m in messages]
         return results, next_due_at
 
@@ -148,6 +171,12 @@ class _Statements:
         self._connection = connection
         self._shared: dict[str, Any] = {"now": now, "batch": batch}
         self._running = _encode(running).decode()
+        self.is_anything_planned = True
+
+    def expire(self, messages: Sequence[StoreMessage]) -> None:
+        """Expire what is over, and write how late and how often tried it was."""
+        if self._changed(EXPIRE, messages):
+            self._changed(RECORD_EXPIRED, messages)
 
     def record(self, sql: str, messages: Sequence[StoreMessage], event: str) -> None:
         """Change rows, and write an event for each row changed."""
@@ -167,6 +196,14 @@ class _Statements:
         if self._changed(RECORD_REJECTED, confirms):
             self._changed(REMEMBER_REJECTED, confirms)
 
+    def schedule(self, messages: Sequence[StoreMessage]) -> dict[str, dict[str, Any]]:
+        """Plan, cancel and fire events: what that adds to their outcomes, by ID."""
+        return (
+            self._plan(_of(Plan, messages))
+            | self._cancel(_of(Cancel, messages))
+            | self._fire(_of(Fire, messages))
+        )
+
     def retry(self, retries: list[Retry]) -> None:
         """Settle attempts whose claim still stands, and record the failures among them."""
         self._changed(RECORD_FAILED, retries)
@@ -176,7 +213,8 @@ class _Statements:
         """The rows of these messages as they are now, which of them this batch changed, and
         the head of the due index: one statement, since each costs the event loop a pause."""
         values = self._bind(messages) | {"running": self._running}
-        rows, next_due_at = self._connection.execute(OUTCOMES, values).fetchone()
+        rows, next_due_at, last_plan = self._connection.execute(OUTCOMES, values).fetchone()
+        self.is_anything_planned = last_plan is not None
         outcomes = _decode_outcomes(rows)
         return {outcome.reservation.reservation_id: outcome for outcome in outcomes}, next_due_at
 
@@ -191,6 +229,10 @@ class _Statements:
             )
             for reservation_id, ends_at in until
         }
+
+    def forget_plans(self, holds: list[Hold]) -> None:
+        """Nothing is planned on a new hold."""
+        self._changed(FORGET_PLANS, holds)
 
     def work(self, message: Claim | Purge) -> Result:
         """What is done for nobody in particular."""
@@ -213,6 +255,39 @@ class _Statements:
         rows = _decode_rows(self._connection.execute(ROWS, values).fetchone()[0])
         return [Claimed(row, values["batch"], values["now"]) for row in rows]
 
+    def _plan(self, plans: list[Plan]) -> dict[str, dict[str, Any]]:
+        if not plans:
+            return {}
+        sorted_plans = msgspec.json.decode(self._value(SORT_PLANS, plans, events_max=EVENTS_MAX))
+        verdicts = {key: PlanVerdict(verdict) for key, verdict in sorted_plans}
+        changed = {PlanVerdict.NEW, PlanVerdict.REPLACED}
+        done = [plans[key] for key, verdict in verdicts.items() if verdict in changed]
+        self._changed(SCHEDULE_PUT, done)
+        self._changed(PLAN_PUT, done)
+        return {
+            plans[key].id: {"changed": verdict in changed, "plan": verdict}
+            for key, verdict in verdicts.items()
+        }
+
+    def _cancel(self, cancels: list[Cancel]) -> dict[str, dict[str, Any]]:
+        ids = self._returned(SCHEDULE_DELETE, cancels)
+        self._changed(PLAN, [cancel for cancel in cancels if cancel.id in ids])
+        return {name: {"changed": True} for name in ids}
+
+    def _fire(self, fires: list[Fire]) -> dict[str, dict[str, Any]]:
+        """Once for each occurrence: what was recorded is planned anew, or gone, with it."""
+        ids = self._returned(FIRE, fires)
+        fired = [fire for fire in fires if fire.id in ids]
+        for sql in (FIRE_ADVANCE, FIRE_DROP, PLAN_FIRED):
+            self._changed(sql, fired)
+        return {name: {"changed": True} for name in ids}
+
+    def _returned(self, sql: str, messages: Sequence[StoreMessage]) -> set[str]:
+        """The IDs for which one statement did something."""
+        if not messages:
+            return set()
+        return {name for (name,) in self._connection.execute(sql, self._bind(messages)).fetchall()}
+
     def _sort(self, holds: list[Hold]) -> dict[str, list[Hold]]:
         """Who is renewed, held, limited or refused; anonymous holds need no sorting."""
         named = [hold for hold in holds if hold.holder]
@@ -228,8 +303,9 @@ class _Statements:
             return 0
         return self._connection.execute(sql, self._bind(messages) | values).rowcount
 
-    def _value(self, sql: str, messages: Sequence[StoreMessage]) -> str:
-        value: str = self._connection.execute(sql, self._bind(messages)).fetchone()[0]
+    def _value(self, sql: str, messages: Sequence[StoreMessage], **values: object) -> str:
+        bound = self._bind(messages) | values
+        value: str = self._connection.execute(sql, bound).fetchone()[0]
         return value
 
     def _bind(self, messages: Sequence[StoreMessage]) -> dict[str, Any]:

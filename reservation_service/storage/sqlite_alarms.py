@@ -14,12 +14,16 @@ FROM json_each(:messages) AS m JOIN reservation AS r ON r.id = m.value->>'id'
 WHERE r.alarm_claim = m.value->>'claim' AND m.value->>'record'
 """
 
+# What fell due after the claim has not been tried yet: it does not wait for the backoff.
 RETRY = """
 UPDATE reservation AS r
 SET alarm_claim = NULL,
     alarm_dispatch_at = max(r.alarm_at, min(:now + m.delay_ms,
         CASE WHEN r.status = 'held' AND r.expires_at > m.seen THEN r.expires_at
-             ELSE :now + m.delay_ms END))
+             ELSE :now + m.delay_ms END,
+        coalesce((SELECT min(s.run_at) FROM schedule AS s
+                  WHERE s.reservation = r.id AND s.generation = r.generation
+                    AND s.run_at > m.seen), :now + m.delay_ms)))
 FROM (SELECT value->>'id' AS id, value->>'claim' AS claim, value->>'delay_ms' AS delay_ms,
              value->>'seen' AS seen
       FROM json_each(:messages)) AS m

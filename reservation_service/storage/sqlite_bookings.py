@@ -1,8 +1,8 @@
 """The statements behind a request, and behind the alarm's effect: one kind of message each.
 
 Every guard stands in a WHERE; a row that does not match is a message that came too late. Each
-statement keeps the slot true to the state: a new deadline is a new alarm, an ending clears it,
-and a deadline that did not move keeps the slot with its attempts as it is.
+statement keeps the slot true to the state: it is the earliest of the deadline and what is planned,
+an ending clears it, and where that did not move the slot stays with its attempts as it is.
 
 `:holders` is the digests of all messages in a row, 32 bytes each: JSON cannot carry them.
 """
@@ -26,6 +26,21 @@ FROM (SELECT value->>'id' AS id, value->>'trigger' AS changed_by,
       FROM json_each(:messages)) AS m
 WHERE r.id = m.id AND r.status = 'held' AND r.expires_at <= m.now
 """
+
+RECORD_EXPIRED = """
+INSERT INTO event (reservation, generation, type, at, "trigger", data)
+SELECT r.id, r.generation, 'expired', :now, r.changed_by,
+       CASE r.changed_by WHEN 'alarm' THEN json_object(
+           'scheduledTime', r.expires_at, 'retryCount', m.value->>'retry_count',
+           'isRetry', json(CASE WHEN m.value->>'retry_count' > 0 THEN 'true' ELSE 'false' END),
+           'lateness', :now - r.expires_at, 'outcome', 'ok') END
+FROM json_each(:messages) AS m JOIN reservation AS r ON r.id = m.value->>'id'
+WHERE r.batch = :batch
+"""
+
+# The earliest of what is planned on a row's own generation; the row is t.
+FIRST_PLANNED = """(SELECT min(s.run_at) FROM schedule AS s
+                    WHERE s.reservation = t.id AND s.generation = t.generation)"""
 
 # What is to become of each named hold: counted per holder in the order of the messages, since a
 # holder's holds that meet in one batch do not see each other in the table yet.
@@ -77,15 +92,18 @@ WHERE reservation.status IN ('expired', 'released')
 
 _MOVED = f"""
 WITH n AS MATERIALIZED (
-    SELECT t.id, m.holder, m.generation,
-           max(t.expires_at, min(:now + m.ttl_ms, t.created_at + m.max_hold_ms)) AS expires_at
-    FROM ({MESSAGES}) AS m JOIN reservation AS t ON t.id = m.id)
+    SELECT t.id, m.holder, m.generation, m.expires_at,
+           min(m.expires_at, coalesce({FIRST_PLANNED}, m.expires_at)) AS alarm_at
+    FROM (SELECT m.id, m.holder, m.generation,
+                 max(t.expires_at, min(:now + m.ttl_ms, t.created_at + m.max_hold_ms)) AS expires_at
+          FROM ({MESSAGES}) AS m JOIN reservation AS t ON t.id = m.id) AS m
+    JOIN reservation AS t ON t.id = m.id)
 UPDATE reservation AS r
-SET expires_at = n.expires_at, alarm_at = n.expires_at,
-    alarm_dispatch_at = CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_dispatch_at
-                             ELSE n.expires_at END,
-    alarm_attempts = CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_attempts ELSE 0 END,
-    alarm_claim = CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_claim END,
+SET expires_at = n.expires_at, alarm_at = n.alarm_at,
+    alarm_dispatch_at = CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_dispatch_at
+                             ELSE n.alarm_at END,
+    alarm_attempts = CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_attempts ELSE 0 END,
+    alarm_claim = CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_claim END,
     batch = :batch, changed_by = 'request'
 FROM n
 WHERE r.id = n.id AND r.holder = n.holder AND r.status = 'held' AND r.expires_at > :now
@@ -97,16 +115,23 @@ EXTEND = f"""{_MOVED}
   AND (n.generation IS NULL OR n.generation = r.generation) AND n.expires_at > r.expires_at
 """
 
+# What is planned stays: reminders come days ahead, and a late confirmation takes them up again.
 CONFIRM = f"""
+WITH n AS MATERIALIZED (
+    SELECT t.id, m.holder, m.generation, m.if_still_free, {FIRST_PLANNED} AS alarm_at
+    FROM ({MESSAGES}) AS m JOIN reservation AS t ON t.id = m.id)
 UPDATE reservation AS r
-SET status = 'confirmed', confirmed_at = :now,
-    alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL,
+SET status = 'confirmed', confirmed_at = :now, alarm_at = n.alarm_at,
+    alarm_dispatch_at = CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_dispatch_at
+                             ELSE n.alarm_at END,
+    alarm_attempts = CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_attempts ELSE 0 END,
+    alarm_claim = CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_claim END,
     batch = :batch, changed_by = 'request'
-FROM ({MESSAGES}) AS m
-WHERE r.id = m.id AND r.holder = m.holder
-  AND (m.generation IS NULL OR m.generation = r.generation)
+FROM n
+WHERE r.id = n.id AND r.holder = n.holder
+  AND (n.generation IS NULL OR n.generation = r.generation)
   AND ((r.status = 'held' AND r.expires_at > :now)
-       OR (m.if_still_free AND r.status IN ('held', 'expired')))
+       OR (n.if_still_free AND r.status IN ('held', 'expired')))
 """  # noqa: S608 - a constant, no input in it
 
 RELEASE = f"""

@@ -14,8 +14,14 @@ from typing import Self
 from reservation_service.clock import Clock
 from reservation_service.errors import DatabaseUnusable, StartupError
 from reservation_service.events import EventPage, EventQuery
-from reservation_service.reservation import Reservation
-from reservation_service.storage import sqlite, sqlite_alarms, sqlite_events, sqlite_reads
+from reservation_service.reservation import Reservation, Schedule
+from reservation_service.storage import (
+    sqlite,
+    sqlite_alarms,
+    sqlite_events,
+    sqlite_reads,
+    sqlite_schedule,
+)
 from reservation_service.storage.connection import (
     Connection,
     make_durable,
@@ -25,7 +31,7 @@ from reservation_service.storage.connection import (
 )
 from reservation_service.storage.lock import DatabaseLock
 from reservation_service.storage.migrations import check_origin, load_migrations, migrate
-from reservation_service.store import Page, Query, Result, StoreMessage
+from reservation_service.store import Page, Query, Result, ScheduleQuery, StoreMessage
 
 OVERDUE_COUNTED_MAX = 1000
 """Counting stops here, so that a start takes the same time whatever waited."""
@@ -59,6 +65,7 @@ class SqliteEngine:
         self._lock = lock
         self._writer = writer
         self._reader: Connection | None = None
+        self._clock: Clock | None = None
         self._transaction: sqlite.BatchTransaction | None = None
 
     @classmethod
@@ -89,6 +96,7 @@ class SqliteEngine:
             self._reader = await open_reader(self.database)
         except sqlite3.Error as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
+        self._clock = clock
         self._transaction = sqlite.BatchTransaction(clock, self.database, reloaded.epoch)
         return reloaded
 
@@ -111,6 +119,12 @@ class SqliteEngine:
         """A page of the log, in one hop."""
         assert self._reader is not None
         return await self._reader.run(sqlite_events.read_events, query)
+
+    async def schedules(self, queries: Sequence[ScheduleQuery]) -> list[Schedule]:
+        """What is planned on these reservations, in one hop."""
+        assert self._reader is not None
+        assert self._clock is not None
+        return await self._reader.run(sqlite_schedule.read_schedules, queries, self._clock.now())
 
     async def destroy(self, clock: Clock) -> int:
         """Delete everything in one transaction and leave a tombstone; the reservations deleted."""
@@ -199,6 +213,7 @@ def _destroy(connection: sqlite3.Connection, clock: Clock) -> int:
         deleted = connection.execute("DELETE FROM reservation").rowcount
         connection.execute("DELETE FROM event")
         connection.execute("DELETE FROM confirm_rejection")
+        connection.execute("DELETE FROM schedule")
         connection.execute("UPDATE namespace SET destroyed_at = ?", [clock.now()])
         connection.execute("COMMIT")
     except BaseException:

@@ -37,6 +37,12 @@ WHERE reservation IN (SELECT value FROM json_each(:ids))
   AND NOT EXISTS (SELECT 1 FROM reservation AS r WHERE r.id = confirm_rejection.reservation)
 """
 
+FORGET_PLANNED = """
+DELETE FROM schedule
+WHERE reservation IN (SELECT value FROM json_each(:ids))
+  AND NOT EXISTS (SELECT 1 FROM reservation AS r WHERE r.id = schedule.reservation)
+"""
+
 
 def purge_some(connection: sqlite3.Connection, purge: Purge) -> Purged:
     """One step: events while there are old ones, then rows."""
@@ -57,6 +63,7 @@ def purge_some(connection: sqlite3.Connection, purge: Purge) -> Purged:
     rows = connection.execute(DELETE_ROWS, values).rowcount if places else 0
     if rows:
         connection.execute(FORGET_REJECTED, values)
+        connection.execute(FORGET_PLANNED, values)
     is_all = len(places) < purge.limit
     following = None if is_all else msgspec.structs.replace(purge, after=places[-1])
     return Purged(0, rows, following)

@@ -29,7 +29,7 @@ from reservation_service.web.problems import BadRequest
 from reservation_service.web.views import render, render_outcome
 
 _ID = re.compile(ID_PATTERN)
-_RESERVATION = "/reservations/{id:[^/]+}"  # any text: a bad ID is told as one
+RESERVATION = "/reservations/{id:[^/]+}"  # any text: a bad ID is told as one
 _MS_PER_SECOND = 1000
 
 
@@ -59,14 +59,14 @@ class Api:
         """What to add to an application's router."""
         routes = [
             web.get("/", self.describe),
-            web.get(_RESERVATION, self.read),
-            web.post(_RESERVATION, self.hold),
-            web.post(f"{_RESERVATION}/extend", self.extend),
-            web.post(f"{_RESERVATION}/confirm", self.confirm),
-            web.post(f"{_RESERVATION}/release", self.release),
+            web.get(RESERVATION, self.read),
+            web.post(RESERVATION, self.hold),
+            web.post(f"{RESERVATION}/extend", self.extend),
+            web.post(f"{RESERVATION}/confirm", self.confirm),
+            web.post(f"{RESERVATION}/release", self.release),
         ]
         if self._limits.replay_alarm:
-            routes.append(web.post(f"{_RESERVATION}/replay-alarm", self.replay_alarm))
+            routes.append(web.post(f"{RESERVATION}/replay-alarm", self.replay_alarm))
         return routes
 
     async def describe(self, _request: web.Request) -> web.Response:
@@ -79,7 +79,7 @@ class Api:
     async def hold(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
         body = await read_body(request, self._hold_body)
-        holder = _digest(body.holder)
+        holder = digest_of(body.holder)
         if self._limits.require_holder and holder == ANONYMOUS:
             raise BadRequest("invalid-field", "holder is required: a string that only you know.")
         reservation = await actor.hold(body.ttl_seconds * _MS_PER_SECOND, holder)
@@ -92,12 +92,12 @@ class Api:
         body = await read_body(request, self._extend_body)
         ttl_ms = body.ttl_seconds * _MS_PER_SECOND
         generation = body.generation or None
-        return self._answer(await actor.extend(ttl_ms, _digest(body.holder), generation))
+        return self._answer(await actor.extend(ttl_ms, digest_of(body.holder), generation))
 
     async def confirm(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
         body = await read_body(request, ConfirmBody, may_be_empty=True)
-        holder, generation = _digest(body.holder), body.generation or None
+        holder, generation = digest_of(body.holder), body.generation or None
         if_still_free = bool(body.if_still_free)
         if if_still_free and holder == ANONYMOUS and generation is None:
             raise BadRequest(
@@ -110,7 +110,7 @@ class Api:
     async def release(self, request: web.Request) -> web.Response:
         actor = self._actor(request)
         body = await read_body(request, ReleaseBody, may_be_empty=True)
-        holder, generation = _digest(body.holder), body.generation or None
+        holder, generation = digest_of(body.holder), body.generation or None
         operator = caller_of(request).is_operator
         return self._answer(await actor.release(holder, generation, operator=operator))
 
@@ -127,10 +127,10 @@ class Api:
         return json_response(render_outcome(outcome, self._limits.stuck_after))
 
 
-def checked_id(text: str) -> str:
-    """A reservation ID. Raises BadRequest."""
+def checked_id(text: str, what: str = "reservation") -> str:
+    """The ID of a reservation, or of what belongs to one. Raises BadRequest."""
     if not _ID.fullmatch(text):
-        raise BadRequest("invalid-id", ID_SENTENCE)
+        raise BadRequest("invalid-id", ID_SENTENCE.replace("reservation", what))
     return text
 
 
@@ -139,6 +139,6 @@ def json_response(body: bytes, status: int = 200) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json")
 
 
-def _digest(holder: str | UnsetType) -> bytes:
+def digest_of(holder: str | UnsetType) -> bytes:
     """The holder is a secret: beyond this point there is only its SHA-256."""
     return hashlib.sha256(holder.encode()).digest() if holder else ANONYMOUS

@@ -1,10 +1,40 @@
 """The bodies of the calls of one reservation. What is unset was not sent; null is not the same."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import UNSET, UnsetType, defstruct
 
-from reservation_service.web.fields import Body, Flag, Generation, Holder, Timestamp, ttl_between
+from reservation_service.web.fields import (
+    TIMESTAMP_MAX,
+    Body,
+    Flag,
+    Generation,
+    Holder,
+    Timestamp,
+    field_meta,
+    ttl_between,
+)
+
+REPEAT_MS_MIN = 1_000
+
+_RunAt = Annotated[
+    int,
+    field_meta(
+        "runAt must be a positive integer timestamp.",
+        ge=1,
+        le=TIMESTAMP_MAX,
+        examples=[1_795_971_630_000],
+    ),
+]
+_RepeatMs = Annotated[
+    int,
+    field_meta(
+        f"repeatMs must be an integer from {REPEAT_MS_MIN}.",
+        ge=REPEAT_MS_MIN,
+        le=TIMESTAMP_MAX,
+        examples=[60_000],
+    ),
+]
 
 
 class HoldBody(Body):
@@ -41,6 +71,16 @@ class ReplayBody(Body):
     """Run the alarm with this time."""
 
     now: Timestamp
+
+
+class PlanBody(Body):
+    """Plan an event: at `runAt`, and with `repeatMs` again and again; `data` is any JSON."""
+
+    run_at: _RunAt
+    repeat_ms: _RepeatMs | None = None
+    data: Any = None
+    holder: Holder | UnsetType = UNSET
+    generation: Generation | UnsetType = UNSET
 
 
 def bounded_ttl(kind: type[Any], least: int, most: int) -> type[Any]:

@@ -20,7 +20,7 @@ from reservation_service.web.guard import (
     UnknownKey,
     WrongHost,
 )
-from reservation_service.web.operations import ID_PARAMETER, Json, Operation
+from reservation_service.web.operations import Json, Operation, path_parameters
 from reservation_service.web.problems import PROBLEM_TYPE, STATUS_BY_CODE, Problem, problem_document
 from reservation_service.web.rates import RateLimited
 from reservation_service.web.server import NOT_HTTP
@@ -46,8 +46,8 @@ def build_document(
         method, path = name.split(" ")
         security = _security(ACCESS[name], asks_for_keys=asks_for_keys, is_public=is_public)
         paths[path][method.lower()] = _described(name, operation, security, schemas)
-        if "{id}" in path:
-            paths[path]["parameters"] = [ID_PARAMETER]
+        if in_path := path_parameters(path):
+            paths[path]["parameters"] = in_path
     return {
         "openapi": "3.1.0",
         "info": {
@@ -123,9 +123,10 @@ def _responses(
         done["content"][_STREAM_TYPE] = {"schema": {"type": "string"}}
     if operation.makes_a_hold:
         done["links"] = _LINKS
-    return {"201" if operation.makes_a_hold else "200": done} | _errors(
-        _codes(name, operation, security)
-    )
+    statuses = ["201"] if operation.makes_a_hold else ["200"]
+    if operation.makes_an_event:
+        statuses.append("201")
+    return dict.fromkeys(statuses, done) | _errors(_codes(name, operation, security))
 
 
 def _codes(name: str, operation: Operation, security: Sequence[Json]) -> Iterator[str]:

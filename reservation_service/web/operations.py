@@ -4,6 +4,7 @@ Bodies and answers are the types that validate and encode. Every route that is s
 what a key, a rate or an overload may answer is the same for all and stands in `openapi`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +16,13 @@ from reservation_service.web.calls import (
     ConfirmBody,
     ExtendBody,
     HoldBody,
+    PlanBody,
     ReleaseBody,
     ReplayBody,
     bounded_ttl,
 )
 from reservation_service.web.fields import (
+    HOLDER_MAX,
     ID_PATTERN,
     ID_SENTENCE,
     PAGE_DEFAULT,
@@ -28,12 +31,15 @@ from reservation_service.web.fields import (
     Body,
 )
 from reservation_service.web.lists import NAMES_MAX, STATUSES
+from reservation_service.web.schedules import HOLDER_HEADER
 from reservation_service.web.views import (
     EventPageView,
     ItemsView,
     OutcomeView,
     PageView,
+    PlannedEventView,
     ReservationView,
+    ScheduleView,
 )
 from reservation_service.web.whoami import Identity
 
@@ -73,12 +79,13 @@ class Operation:
     is_streamed: bool = False
     """Whether it may be answered by server-sent events, too."""
     makes_a_hold: bool = False
+    makes_an_event: bool = False
     errors: tuple[str, ...] = ()
 
 
 def operations(limits: ApiLimits) -> Mapping[str, Operation]:
     """Every call by method and path."""
-    return _ABOUT | _READING | _FEED | _holding(limits) | _ENDING
+    return _ABOUT | _READING | _FEED | _holding(limits) | _ENDING | _PLANNING
 
 
 def _query(name: str, description: str, schema: Json) -> Json:
@@ -226,10 +233,60 @@ _ENDING = {
     ),
 }
 
-ID_PARAMETER: Json = {
-    "name": "id",
-    "in": "path",
-    "required": True,
-    "description": ID_SENTENCE,
-    "schema": ID_SCHEMA,
+_OF_THE_SCHEDULE = (
+    "Yours; with the scope `operate`: anybody's. `holder` is a header where no body is."
+)
+
+_HOLDER_HEADER: Json = {
+    "name": HOLDER_HEADER,
+    "in": "header",
+    "description": "The holder, where it is not anonymous.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": HOLDER_MAX},
+}
+
+_PLANNING = {
+    "GET /reservations/{id}/schedule": Operation(
+        "What is planned on a reservation",
+        (ScheduleView,),
+        _OF_THE_SCHEDULE,
+        parameters=(_HOLDER_HEADER,),
+        errors=("invalid-id", "invalid-field", "not-your-hold", "storage-unavailable"),
+    ),
+    "PUT /reservations/{id}/schedule/{eventId}": Operation(
+        "Plan an event, or plan it anew",
+        (PlannedEventView,),
+        "On what is held or confirmed: at `runAt`, and with `repeatMs` again and again. "
+        + _OF_THE_SCHEDULE,
+        PlanBody,
+        example={"runAt": 1_795_971_630_000, "repeatMs": 60_000, "data": {"to": "desk"}} | _HOLDER,
+        makes_an_event=True,
+        errors=(*_OF_ALL, *_OF_THE_HOLD, *_OVER, "too-many-events"),
+    ),
+    "DELETE /reservations/{id}/schedule/{eventId}": Operation(
+        "Take an event off the schedule",
+        (OutcomeView,),
+        _OF_THE_SCHEDULE,
+        parameters=(_HOLDER_HEADER,),
+        errors=("invalid-id", "invalid-field", "not-your-hold", "no-event", *_OF_THE_STORE),
+    ),
+}
+
+
+def path_parameters(path: str) -> list[Json]:
+    """Those of a path, in their order."""
+    return [_IN_PATH[name] for name in re.findall(r"{(\w+)}", path) if name in _IN_PATH]
+
+
+_IN_PATH: Mapping[str, Json] = {
+    name: {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": sentence,
+        "schema": ID_SCHEMA,
+    }
+    for name, sentence in (
+        ("id", ID_SENTENCE),
+        ("eventId", ID_SENTENCE.replace("reservation", "event")),
+    )
 }

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from reservation_service.events import Event
-from reservation_service.reservation import Outcome, Reservation, Status, Trigger
+from reservation_service.reservation import Outcome, PlannedEvent, Reservation, Status, Trigger
 
 
 class ReservationView(msgspec.Struct, rename="camel", gc=False):
@@ -65,6 +65,21 @@ class EventPageView(msgspec.Struct, rename="camel", gc=False):
     reset: bool
 
 
+class PlannedEventView(msgspec.Struct, rename="camel", gc=False):
+    """An event that is planned; `run_at` is its next occurrence, `data` is the client's own."""
+
+    event_id: str
+    run_at: int
+    repeat_ms: int | None
+    data: msgspec.Raw
+
+
+class ScheduleView(msgspec.Struct, gc=False):
+    """What is planned on a reservation, in the order in which it is to happen."""
+
+    items: list[PlannedEventView]
+
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -92,6 +107,17 @@ def render_page(rows: Sequence[Reservation], next_cursor: str | None, stuck_afte
 def render_events(events: Sequence[Event], next_after: int, *, is_reset: bool) -> bytes:
     """The JSON of one page of the log."""
     return _encode(EventPageView([view_event(event) for event in events], next_after, is_reset))
+
+
+def render_event(event_id: str, run_at: int, repeat_ms: int | None, data: str | None) -> bytes:
+    """The JSON of one planned event."""
+    return _encode(_event_view(event_id, run_at, repeat_ms, data))
+
+
+def render_schedule(events: Sequence[PlannedEvent]) -> bytes:
+    """The JSON of what is planned on a reservation."""
+    items = [_event_view(one.event_id, one.run_at, one.repeat_ms, one.data) for one in events]
+    return _encode(ScheduleView(items))
 
 
 def view(row: Reservation, stuck_after: int) -> ReservationView:
@@ -127,3 +153,9 @@ def view_event(event: Event) -> EventView:
         event.trigger,
         event.data,
     )
+
+
+def _event_view(
+    event_id: str, run_at: int, repeat_ms: int | None, data: str | None
+) -> PlannedEventView:
+    return PlannedEventView(event_id, run_at, repeat_ms, msgspec.Raw((data or "null").encode()))

@@ -80,6 +80,12 @@ class EngineUnderTest(Protocol):
     def refuse_events_of(self, reservation_id: str) -> None:
         """From now on recording an event of this reservation fails."""
 
+    def refuse_occurrences_of(self, event_id: str) -> None:
+        """From now on recording that this planned event happens fails."""
+
+    def plans(self) -> list[tuple[str, str, int]]:
+        """What is planned, silent or not: reservation, event and next time."""
+
 
 class OpenedSqlite:
     def __init__(self, engine: SqliteEngine, reloaded: Reloaded) -> None:
@@ -88,7 +94,12 @@ class OpenedSqlite:
         self.reloaded = reloaded
         self.next_due: list[int | None] = []
         self.store = GroupedStore(
-            engine.write, engine.read, engine.find, batch_max=1_000, queue_max=10_000
+            engine.write,
+            engine.read,
+            engine.find,
+            engine.schedules,
+            batch_max=1_000,
+            queue_max=10_000,
         )
         self.store.on_commit(self.next_due.append)
         self._running = asyncio.create_task(self.store.run())
@@ -169,6 +180,17 @@ class SqliteUnderTest:
                 BEGIN SELECT RAISE(ABORT, 'planted'); END"""
         )
 
+    def refuse_occurrences_of(self, event_id: str) -> None:
+        self._query(
+            f"""CREATE TRIGGER refuse BEFORE INSERT ON event
+                WHEN NEW.data->>'eventId' = '{event_id}'
+                BEGIN SELECT RAISE(ABORT, 'planted'); END"""
+        )
+
+    def plans(self) -> list[tuple[str, str, int]]:
+        found = self._query("SELECT reservation, event_id, run_at FROM schedule ORDER BY 1, 2")
+        return [(name, event_id, run_at) for name, event_id, run_at in found]
+
     def _insert(self, table: str, columns: dict[str, object]) -> None:
         names = ", ".join(f'"{name}"' for name in columns)
         marks = ", ".join("?" * len(columns))
@@ -199,6 +221,17 @@ def planted(reservation_id: str, **changed: object) -> Row:
         "alarm_claim": None,
         "batch": 0,
         "changed_by": "request",
+    } | changed
+
+
+def told_of_alarm(scheduled_at: int, **changed: object) -> dict[str, object]:
+    """What the event of an alarm's effect says of the alarm: in time and at the first attempt."""
+    return {
+        "scheduledTime": scheduled_at,
+        "retryCount": 0,
+        "isRetry": False,
+        "lateness": 0,
+        "outcome": "ok",
     } | changed
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from reservation_service.errors import MessageFailed
-from reservation_service.reservation import Status
+from reservation_service.reservation import Expire, Status, Trigger
 from tests.contract.engines import (
     CONFIRMED,
     EXPIRED,
@@ -17,6 +17,7 @@ from tests.contract.engines import (
     planted,
     replay,
     ring,
+    told_of_alarm,
 )
 from tests.support.clock import START, FakeClock
 
@@ -37,7 +38,28 @@ async def test_an_alarm_at_the_deadline_expires_the_hold_and_clears_the_slot(
     assert row is not None
     assert (row["alarm_at"], row["alarm_dispatch_at"]) == (None, None)
     assert (row["alarm_attempts"], row["alarm_claim"]) == (0, None)
-    assert engine.events()[1:] == [EventRow("seat-1", 1, "expired", DEADLINE, "alarm")]
+    data = told_of_alarm(DEADLINE)
+    assert engine.events()[1:] == [EventRow("seat-1", 1, "expired", DEADLINE, "alarm", data)]
+
+
+@pytest.mark.parametrize(("retry_count", "is_retry"), [(0, False), (1, True), (7, True)])
+async def test_an_expiry_says_how_late_and_how_often_tried_its_alarm_was(
+    engine: EngineUnderTest, opened: Opened, clock: FakeClock, retry_count: int, is_retry: bool
+) -> None:
+    await hold(opened, "seat-1", ttl_ms=5_000)
+    clock.advance(5_700)
+    await opened.store.apply(Expire("seat-1", Trigger.ALARM, retry_count=retry_count))
+    assert engine.events()[-1].data == told_of_alarm(
+        DEADLINE, lateness=700, retryCount=retry_count, isRetry=is_retry
+    )
+
+
+async def test_an_expiry_by_a_replay_says_nothing_of_an_alarm(
+    engine: EngineUnderTest, opened: Opened
+) -> None:
+    await hold(opened, "seat-1", ttl_ms=5_000)
+    await replay(opened, "seat-1", DEADLINE)
+    assert engine.events()[-1].data is None
 
 
 async def test_nothing_expires_a_millisecond_early(

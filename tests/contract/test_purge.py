@@ -6,7 +6,7 @@ import pytest
 
 from reservation_service.errors import StorageUnavailable
 from reservation_service.housekeeping import BATCH_MAX, Housekeeping
-from reservation_service.reservation import ANONYMOUS, Confirm, Release
+from reservation_service.reservation import ANONYMOUS, Confirm, Plan, Release
 from reservation_service.store import Claim, Place, Purge, Purged
 from tests.contract.bookings import (
     ALICE,
@@ -73,6 +73,21 @@ async def test_a_name_that_is_forgotten_begins_again_with_its_first_generation(
         events, reservations, _ = await purged(opened, purge())
         assert (events, reservations) == (3, 1)
     assert engine.events() == []
+
+
+async def test_what_was_planned_goes_with_its_row_and_not_earlier(
+    engine: EngineUnderTest, opened: Opened, clock: FakeClock
+) -> None:
+    for name in ("seat-1", "seat-2"):
+        await opened.store.apply(hold_of(name, ALICE))
+        await opened.store.apply(Plan(name, "call", START + TTL_MS + 1, holder=ALICE))
+    await opened.store.apply(Confirm("seat-2", ALICE))
+    clock.advance(TTL_MS)
+    await ring(opened, "seat-1")
+    assert (await purged(opened, purge(reservations=START + TTL_MS)))[1] == 0
+    assert [name for name, *_ in engine.plans()] == ["seat-1", "seat-2"]
+    assert (await purged(opened, purge()))[1] == 1
+    assert [name for name, *_ in engine.plans()] == ["seat-2"]
 
 
 async def test_a_name_with_events_left_goes_on_with_its_next_generation(

@@ -69,6 +69,22 @@ VIOLATIONS: list[tuple[str, Row, Row]] = [
 ]
 """A CHECK, a lawful row, and what makes it break this CHECK and no other."""
 
+PLAN: Row = {
+    "reservation": "seat-1",
+    "event_id": "call",
+    "generation": 1,
+    "run_at": 9_000,
+    "first_at": 5_000,
+    "repeat_ms": 2_000,
+}
+PLAN_VIOLATIONS: list[tuple[str, Row]] = [
+    ("generation >= 1", {"generation": 0}),
+    ("run_at >= 1", {"run_at": 0, "first_at": 0}),
+    ("run_at >= first_at", {"run_at": 4_999}),
+    ("repeat_ms >= 1", {"repeat_ms": 0}),
+    ("repeat_ms IS NOT NULL OR run_at = first_at", {"repeat_ms": None}),
+]
+
 COLUMNS_NEVER_NULL = [
     "id",
     "status",
@@ -90,9 +106,9 @@ def connection(database: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def insert(connection: sqlite3.Connection, row: Row) -> None:
+def insert(connection: sqlite3.Connection, row: Row, table: str = "reservation") -> None:
     names, marks = ", ".join(row), ", ".join("?" * len(row))
-    connection.execute(f"INSERT INTO reservation ({names}) VALUES ({marks})", list(row.values()))
+    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(row.values()))
 
 
 def checks(connection: sqlite3.Connection, table: str) -> set[str]:
@@ -181,6 +197,36 @@ def test_a_generation_expires_once_in_the_log_too(connection: sqlite3.Connection
         connection.execute(insert_event, [generation, kind])
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         connection.execute(insert_event, [1, "expired"])
+
+
+def test_every_check_of_a_plan_has_its_violation(connection: sqlite3.Connection) -> None:
+    assert checks(connection, "schedule") == {expression for expression, _ in PLAN_VIOLATIONS}
+
+
+@pytest.mark.parametrize(("expression", "change"), PLAN_VIOLATIONS)
+def test_a_check_of_a_plan_refuses_its_violation(
+    connection: sqlite3.Connection, expression: str, change: Row
+) -> None:
+    insert(connection, PLAN, "schedule")
+    with pytest.raises(sqlite3.IntegrityError) as refusal:
+        insert(connection, PLAN | {"event_id": "other"} | change, "schedule")
+    assert str(refusal.value) == f"CHECK constraint failed: {expression}"
+
+
+def test_an_event_is_planned_once_on_a_reservation(connection: sqlite3.Connection) -> None:
+    insert(connection, PLAN, "schedule")
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        insert(connection, PLAN | {"generation": 2}, "schedule")
+
+
+def test_an_occurrence_happens_once_in_the_log_too(connection: sqlite3.Connection) -> None:
+    insert_event = """INSERT INTO event (reservation, generation, type, at, "trigger", planned,
+                                         run_at)
+                      VALUES ('seat-1', 1, 'scheduled-event', 1, 'alarm', ?, ?)"""
+    for planned_as, run_at in [(1, 10), (1, 20), (2, 10)]:
+        connection.execute(insert_event, [planned_as, run_at])
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        connection.execute(insert_event, [1, 20])
 
 
 def test_an_event_has_a_known_trigger(connection: sqlite3.Connection) -> None:

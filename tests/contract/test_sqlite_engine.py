@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from reservation_service.errors import DatabaseUnusable, StartupError, StorageFull
-from reservation_service.reservation import Hold, Outcome
+from reservation_service.reservation import Hold, Outcome, Plan
 from reservation_service.storage.sqlite_engine import SqliteEngine
 from tests.conftest import OpenEngine
 from tests.contract.engines import MAX_HOLD_MS, RECOVERY
 from tests.support.clock import FakeClock
 from tests.support.harness import threads_accounted_for
+from tests.support.invariants import violations
 
 StartEngine = Callable[[], Awaitable[SqliteEngine]]
 
@@ -121,6 +122,7 @@ async def test_destroying_deletes_everything_and_leaves_a_tombstone(
     engine: SqliteEngine, open_engine: OpenEngine, database: Path, clock: FakeClock
 ) -> None:
     await hold(engine, "seat-1", "seat-2")
+    await engine.write([Plan("seat-1", "call", clock.now() + 1)])
     assert await engine.destroy(clock) == 2
     await engine.close()
     reopened = await open_engine(database)
@@ -129,6 +131,7 @@ async def test_destroying_deletes_everything_and_leaves_a_tombstone(
     assert reloaded.is_destroyed
     assert reloaded.next_due_at is None
     assert [row.status for row in await reopened.read(["seat-1"])] == ["missing"]
+    assert violations(database) == []
 
 
 async def test_a_second_opener_is_refused_by_whatever_name_it_calls_the_file(

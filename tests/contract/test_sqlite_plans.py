@@ -15,10 +15,19 @@ from reservation_service.storage import (
     sqlite_events,
     sqlite_purge,
     sqlite_reads,
+    sqlite_schedule,
 )
 from reservation_service.storage.migrations import load_migrations, migrate
 
-MODULES = (sqlite, sqlite_alarms, sqlite_bookings, sqlite_events, sqlite_purge, sqlite_reads)
+MODULES = (
+    sqlite,
+    sqlite_alarms,
+    sqlite_bookings,
+    sqlite_events,
+    sqlite_purge,
+    sqlite_reads,
+    sqlite_schedule,
+)
 STATEMENTS = {
     name: sql
     for module in MODULES
@@ -72,6 +81,7 @@ def test_the_statements_are_found() -> None:
         "RELEASE",
         "SORT_NAMED",
     } <= STATEMENTS.keys()
+    assert {"SORT_PLANS", "PLAN_PUT", "PLAN", "PLAN_FIRED", "FIRE", "PLANNED"} <= STATEMENTS.keys()
     assert {"RETRY", "CLAIM", "RECOVER", "NEXT_DUE", "FIND", "DELETE_ROWS"} <= STATEMENTS.keys()
     assert {"READ_ALL", "READ_NAMED"} <= STATEMENTS.keys()
 
@@ -88,6 +98,11 @@ def test_no_plan_depends_on_statistics(connection: sqlite3.Connection, name: str
         connection.execute(
             """INSERT INTO reservation VALUES (?, 'held', x'', 1, 1, 2, NULL, NULL, NULL, 0,
                                                2, 2, 0, NULL, 1, 'request')""",
+            [f"seat-{number}"],
+        )
+        connection.execute(
+            """INSERT INTO schedule (reservation, event_id, generation, run_at, first_at)
+               VALUES (?, 'reminder', 1, 1, 1)""",
             [f"seat-{number}"],
         )
     connection.execute("ANALYZE")

@@ -32,6 +32,13 @@ CALLS: Mapping[str, Call] = {
     "POST /reservations/{id}/extend": Call(
         "POST", "/reservations/seat-1/extend", {"ttlSeconds": 60}
     ),
+    "GET /reservations/{id}/schedule": Call("GET", "/reservations/seat-1/schedule"),
+    "PUT /reservations/{id}/schedule/{eventId}": Call(
+        "PUT", "/reservations/seat-1/schedule/reminder", {"runAt": START + 86_400_000}
+    ),
+    "DELETE /reservations/{id}/schedule/{eventId}": Call(
+        "DELETE", "/reservations/seat-1/schedule/reminder"
+    ),
     "POST /reservations/{id}/release": Call("POST", "/reservations/seat-1/release", {}),
     "POST /reservations/{id}/confirm": Call("POST", "/reservations/seat-1/confirm", {}),
     "POST /reservations/{id}/replay-alarm": Call(

@@ -24,6 +24,9 @@ ANSWERS: list[tuple[str, str, object, int]] = [
     ("POST", "/reservations/seat-1/extend", {"ttlSeconds": 60}, 403),
     ("POST", "/reservations/seat-5/confirm", {}, 410),
     ("POST", "/reservations/seat-1", {"ttlSeconds": 4}, 400),
+    ("PUT", "/reservations/seat-5/schedule/call", {"runAt": 1}, 410),
+    ("GET", "/reservations/seat-1/schedule", None, 403),
+    ("DELETE", "/reservations/seat-5/schedule/call", None, 404),
     ("GET", "/reservations/X", None, 400),
     ("GET", "/reservations?limit=0", None, 400),
     ("POST", "/reservations/seat-1", None, 415),
@@ -58,7 +61,7 @@ async def preflight(
     asked = {
         "Origin": origin,
         "Access-Control-Request-Method": method,
-        "Access-Control-Request-Headers": "content-type",
+        "Access-Control-Request-Headers": "content-type,reservation-holder",
     }
     return await service.request("OPTIONS", path, headers=asked)
 
@@ -111,6 +114,16 @@ async def test_a_browser_may_ask_before_it_posts_json(service: ServiceHarness, p
         assert "CONTENT-TYPE" in words(answer.headers["Access-Control-Allow-Headers"].upper())
         assert answer.headers["Access-Control-Max-Age"] == "600"
         assert answer.headers["Server-Time"]
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_a_browser_may_ask_before_it_plans_or_cancels(
+    service: ServiceHarness, method: str
+) -> None:
+    answer = await preflight(service, "/reservations/seat-1/schedule/call", SHOP, method)
+    assert answer.status == 200
+    assert method in words(answer.headers["Access-Control-Allow-Methods"])
+    assert "RESERVATION-HOLDER" in words(answer.headers["Access-Control-Allow-Headers"].upper())
 
 
 async def test_a_question_of_an_unknown_page_is_granted_nothing(service: ServiceHarness) -> None:

@@ -274,6 +274,30 @@ async def test_without_any_keys_nobody_releases_what_is_confirmed(service: Servi
         assert_problem(await make(service, RELEASE, token), 409, "already-confirmed")
 
 
+SHOW, PLAN, CANCEL = (
+    CALLS[f"{call} /reservations/{{id}}/schedule{suffix}"]
+    for call, suffix in (("GET", ""), ("PUT", "/{eventId}"), ("DELETE", "/{eventId}"))
+)
+
+
+async def test_the_schedule_of_somebody_else_is_for_operators_alone(
+    start_service: StartService, database: Path
+) -> None:
+    reserve, operate = (new_key(database, scope) for scope in ("reserve", "operate"))
+    service = await start_service()
+    held = Call("POST", "/reservations/seat-1", {"ttlSeconds": 60, "holder": "alice-4711"})
+    assert (await make(service, held, reserve)).status == 201
+    for call in (SHOW, PLAN, CANCEL):
+        assert_problem(await make(service, call, reserve), 403, "not-your-hold")
+    assert (await make(service, PLAN, operate)).status == 201
+    (planned,) = (await make(service, SHOW, operate)).json["items"]
+    assert planned["eventId"] == "reminder"
+    assert_problem(await make(service, CANCEL, reserve), 403, "not-your-hold")
+    assert (await make(service, CANCEL, operate)).json["changed"] is True
+    assert_problem(await make(service, CANCEL, operate), 404, "no-event")
+    assert (await make(service, SHOW, operate)).json["items"] == []
+
+
 # whoami
 
 

@@ -15,8 +15,8 @@ README = (ROOT / "README.md").read_text()
 
 
 def commands(heading: str) -> list[str]:
-    """The lines of the last bash block below a heading."""
-    section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    """The lines of the last bash block below a heading, up to the next one."""
+    section = re.split(r"\n##+ ", re.split(rf"\n##+ {heading}\n", README)[1])[0]
     *_, last = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
     return str(last).strip().splitlines()
 
@@ -44,8 +44,9 @@ def test_the_first_curl_of_the_readme_gets_what_the_readme_shows(server: Server)
     assert held == shown | {name: held[name] for name in times}
 
 
-def test_the_api_of_the_readme_answers_what_its_comments_say(server: Server) -> None:
-    lines = commands("The API in ten lines of curl")
+@pytest.mark.parametrize("heading", ["The API in ten lines of curl", "Planned events"])
+def test_the_api_of_the_readme_answers_what_its_comments_say(server: Server, heading: str) -> None:
+    lines = commands(heading)
     calls = [line for line in lines if line.startswith("curl ")]
     assert len(lines) <= 10
     with_status = [line.replace("curl ", "curl -s -w '%{http_code}\\n' ", 1) for line in lines]

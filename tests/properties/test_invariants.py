@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reservation_service.storage.migrations import load_migrations, migrate
-from tests.support.invariants import ROW_RULES, violations
+from tests.support.invariants import PLAN_RULES, ROW_RULES, violations
 
 HOLD = """
 INSERT INTO reservation VALUES ('live', 'held', x'', 2, 1000, 6000, NULL, NULL, NULL, 0,
@@ -40,6 +40,18 @@ INSERT INTO event (reservation, generation, type, at, "trigger", data) VALUES
 """
 REJECTED = "INSERT INTO confirm_rejection VALUES ('kept', 1, x'', 'hold-expired')"
 
+PLANS = """
+INSERT INTO schedule (id, reservation, event_id, generation, run_at, first_at, repeat_ms, data)
+VALUES (1, 'live', 'tick', 2, 9000, 5000, 2000, '{}'),
+       (2, 'live', 'call', 2, 7000, 7000, NULL, NULL),
+       (3, 'over', 'call', 1, 7000, 7000, NULL, NULL)
+"""
+FIRED = """
+INSERT INTO event (reservation, generation, type, at, "trigger", data, planned, run_at)
+VALUES ('live', 2, 'scheduled-event', 8100, 'alarm',
+        '{"eventId": "tick", "scheduledTime": 5000, "lateness": 3100, "missed": 1}', 1, 5000)
+"""
+
 BROKEN_ROWS = {
     "status IN ('held', 'confirmed', 'released', 'expired')": ("live", "status = 'pending'"),
     "length(holder) IN (0, 32)": ("live", "holder = x'00'"),
@@ -64,8 +76,17 @@ BROKEN_ROWS = {
     "alarm_attempts = 0 OR alarm_at IS NOT NULL": ("over", "alarm_attempts = 1"),
     "alarm_claim IS NULL OR alarm_attempts > 0": ("over", "alarm_claim = 7"),
     "changed_by IN ('request', 'alarm', 'replay')": ("over", "changed_by = 'somebody'"),
-    "status <> 'held' OR alarm_at = expires_at": ("live", "alarm_at = 5999"),
     "expired_at >= expires_at": ("over", "expired_at = 5999"),
+}
+
+BROKEN_PLANS = {
+    "generation >= 1": "generation = 0",
+    "run_at >= first_at": "first_at = 9001",
+    "repeat_ms >= 1000": "repeat_ms = 999",
+    "length(data) <= 2048": "data = '\"' || hex(zeroblob(1024)) || '\"'",
+    "run_at = first_at OR (run_at - first_at) % repeat_ms = 0": "run_at = 8999",
+    "repeat_ms IS NOT NULL OR run_at = first_at": "repeat_ms = NULL",
+    "id <= (SELECT seq FROM sqlite_sequence WHERE name = 'schedule')": "id = 1000",
 }
 
 _EVENT = """INSERT INTO event (reservation, generation, type, at, "trigger", data) VALUES """
@@ -121,6 +142,46 @@ BROKEN_HISTORIES = {
     "kept: 21 rejections of generation 1": """
         WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 20)
         INSERT INTO confirm_rejection SELECT 'kept', 1, randomblob(32), 'taken' FROM n""",
+    "live: the slot is set to 5999, planned is 6000": (
+        "UPDATE reservation SET alarm_at = 5999 WHERE id = 'live'"
+    ),
+    "live: the slot is set to 6000, planned is 5000": (
+        "UPDATE schedule SET run_at = 5000, first_at = 5000 WHERE event_id = 'tick'"
+    ),
+    "kept: the slot is set to None, planned is 9000": (
+        "UPDATE schedule SET reservation = 'kept', generation = 1 WHERE event_id = 'tick'"
+    ),
+    "kept: the slot is set to 9000, planned is None": (
+        "UPDATE reservation SET alarm_at = 9000, alarm_dispatch_at = 9000 WHERE id = 'kept'"
+    ),
+    "live: 101 planned events": """
+        WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 99)
+        INSERT INTO schedule (reservation, event_id, generation, run_at, first_at)
+        SELECT 'live', 'event-' || i, 2, 7000, 7000 FROM n""",
+    "live: call is planned on generation 1, the row is at 2": (
+        "UPDATE schedule SET generation = 1 WHERE id = 2"
+    ),
+    "gone: call is planned on generation 1, the row is at None": (
+        "UPDATE schedule SET reservation = 'gone' WHERE id = 3"
+    ),
+    "live: tick of 5000 happened 2 times": "DROP INDEX event_fired_once;" + FIRED,
+    "live: tick of 5000 happened early, at 4999": (
+        "UPDATE event SET at = 4999 WHERE type = 'scheduled-event'"
+    ),
+    "live: tick of 5000 happened and is planned for 5000": (
+        "UPDATE schedule SET run_at = 5000 WHERE id = 1"
+    ),
+    "live: tick of 5000 happened and is planned": (
+        "UPDATE schedule SET repeat_ms = NULL WHERE id = 1"
+    ),
+    "live: tick of 5000 at 8100 missed 0": (
+        "UPDATE event SET data = replace(data, '\"missed\": 1', '\"missed\": 0')"
+    ),
+    "live: tick of 5001 at 8100 says {'eventId': 'tick', 'scheduledTime': 5000,"
+    " 'lateness': 3100, 'missed': 1}": "UPDATE event SET run_at = 5001 WHERE planned = 1",
+    "live: scheduled-event by request": (
+        "UPDATE event SET \"trigger\" = 'request' WHERE planned = 1"
+    ),
     "gone: rejections without a row": (
         "INSERT INTO confirm_rejection VALUES ('gone', 1, x'', 'taken')"
     ),
@@ -154,6 +215,8 @@ def healthy(database: Path) -> Iterator[sqlite3.Connection]:
             KEPT,
             EVENTS,
             REJECTED,
+            PLANS,
+            FIRED,
             "PRAGMA ignore_check_constraints = ON",
         ):
             connection.execute(statement)
@@ -166,6 +229,7 @@ def test_a_healthy_database_has_no_violation(healthy: sqlite3.Connection, databa
 
 def test_every_rule_has_a_planted_violation() -> None:
     assert set(BROKEN_ROWS) == set(ROW_RULES)
+    assert set(BROKEN_PLANS) == set(PLAN_RULES)
 
 
 @pytest.mark.parametrize("rule", BROKEN_ROWS)
@@ -173,6 +237,12 @@ def test_a_planted_row_is_found(healthy: sqlite3.Connection, database: Path, rul
     name, change = BROKEN_ROWS[rule]
     healthy.execute(f"UPDATE reservation SET {change} WHERE id = '{name}'")
     assert f"{name}: {rule}" in violations(database)
+
+
+@pytest.mark.parametrize("rule", BROKEN_PLANS)
+def test_a_planted_plan_is_found(healthy: sqlite3.Connection, database: Path, rule: str) -> None:
+    healthy.execute(f"UPDATE schedule SET {BROKEN_PLANS[rule]} WHERE id = 1")
+    assert f"live: planned tick: {rule}" in violations(database)
 
 
 @pytest.mark.parametrize("complaint", BROKEN_HISTORIES)

@@ -11,7 +11,14 @@ from typing import Any
 
 from reservation_service.actor import ReservationActor, ReservationNamespace
 from reservation_service.errors import ServiceError
-from reservation_service.reservation import AlarmInfo, HoldLimits, Message, Outcome, Reservation
+from reservation_service.reservation import (
+    AlarmInfo,
+    HoldLimits,
+    Message,
+    Outcome,
+    Reservation,
+    Schedule,
+)
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.store import (
     Claim,
@@ -22,6 +29,7 @@ from reservation_service.store import (
     Query,
     Result,
     Retry,
+    ScheduleQuery,
     Store,
     StoreMessage,
 )
@@ -116,7 +124,9 @@ class Gates:
 class GatedStore(GroupedStore):
     """The real store behind `gates`."""
 
-    def __init__(self, gates: Gates, write: Any, read: Any, find: Any, **limits: int) -> None:
+    def __init__(
+        self, gates: Gates, write: Any, read: Any, find: Any, schedules: Any, **limits: int
+    ) -> None:
         async def write_through(
             messages: Sequence[StoreMessage],
         ) -> tuple[Sequence[Result], int | None]:
@@ -139,7 +149,13 @@ class GatedStore(GroupedStore):
             page: Page = await find(query)
             return page
 
-        super().__init__(write_through, read_through, find_through, **limits)
+        async def schedules_through(queries: Sequence[ScheduleQuery]) -> Sequence[Schedule]:
+            if gates.read_failure is not None:
+                raise gates.read_failure
+            planned: Sequence[Schedule] = await schedules(queries)
+            return planned
+
+        super().__init__(write_through, read_through, find_through, schedules_through, **limits)
         self._gates = gates
         gates.store = self
 
@@ -162,6 +178,10 @@ class GatedStore(GroupedStore):
     async def find(self, query: Query) -> Page:
         await self._gates.enter("before", query)
         return await super().find(query)
+
+    async def schedule(self, query: ScheduleQuery) -> Schedule:
+        await self._gates.enter("before", query)
+        return await super().schedule(query)
 
     async def purge(self, purge: Purge) -> Purged:
         await self._gates.enter("before", purge)

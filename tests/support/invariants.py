@@ -35,11 +35,25 @@ ROW_RULES = (
     "alarm_attempts = 0 OR alarm_at IS NOT NULL",
     "alarm_claim IS NULL OR alarm_attempts > 0",
     "changed_by IN ('request', 'alarm', 'replay')",
-    # nothing planned reaches beyond the deadline yet, and a hold is over no earlier than agreed
-    "status <> 'held' OR alarm_at = expires_at",
+    # a hold is over no earlier than agreed
     "expired_at >= expires_at",
 )
 """Conditions on one row; like a CHECK, one that is NULL holds."""
+
+PLAN_RULES = (
+    "generation >= 1",
+    "run_at >= first_at",
+    "repeat_ms >= 1000",
+    "length(data) <= 2048",
+    # what happens once happens at the time that was asked for; the others keep their pace
+    "run_at = first_at OR (run_at - first_at) % repeat_ms = 0",
+    "repeat_ms IS NOT NULL OR run_at = first_at",
+    "id <= (SELECT seq FROM sqlite_sequence WHERE name = 'schedule')",
+)
+"""Conditions on one planned event."""
+
+PLANS_MAX = 100
+"""Per reservation."""
 
 STATES = {"held", "expired", "confirmed", "released"}
 """Events after which the row is what they say; all others change no state."""
@@ -88,6 +102,31 @@ _IS_PURGED = """
 SELECT coalesce((SELECT min(seq) FROM event),
                 (SELECT seq + 1 FROM sqlite_sequence WHERE name = 'event'), 1) > 1
 """
+# The slot is a function of the state: the earliest of the deadline and of what is planned.
+_WRONG_SLOTS = """
+SELECT id, alarm_at, earliest
+FROM (SELECT id, alarm_at, CASE status
+          WHEN 'held' THEN min(expires_at, coalesce(first, expires_at))
+          WHEN 'confirmed' THEN first END AS earliest
+      FROM (SELECT r.*, (SELECT min(s.run_at) FROM schedule AS s
+                         WHERE s.reservation = r.id AND s.generation = r.generation) AS first
+            FROM reservation AS r))
+WHERE alarm_at IS NOT earliest
+"""
+_CROWDED = """
+SELECT reservation, count(*) FROM schedule GROUP BY reservation HAVING count(*) > ?
+"""
+_STRAY_PLANS = """
+SELECT s.reservation, s.event_id, s.generation, r.generation
+FROM schedule AS s LEFT JOIN reservation AS r ON r.id = s.reservation
+WHERE r.generation IS NOT s.generation
+"""
+_FIRED = """
+SELECT e.reservation, e.planned, e.run_at, e.at, e.data, s.run_at AS next_at, s.event_id,
+       s.repeat_ms, count(*) OVER (PARTITION BY e.planned, e.run_at) AS times
+FROM event AS e LEFT JOIN schedule AS s ON s.id = e.planned
+WHERE e.type = 'scheduled-event' ORDER BY e.seq
+"""
 _REJECTIONS = """
 SELECT reservation, generation, sum(is_event), sum(NOT is_event),
        EXISTS (SELECT 1 FROM reservation AS r WHERE r.id = reservation)
@@ -118,6 +157,7 @@ def _all(connection: sqlite3.Connection) -> Iterator[str]:
         yield from _broken_rows(connection)
         yield from _broken_histories(connection)
         yield from _broken_rejections(connection)
+        yield from _broken_schedules(connection)
     except sqlite3.DatabaseError as error:
         yield f"the file cannot be read: {error}"
 
@@ -158,6 +198,43 @@ def _broken_rejections(connection: sqlite3.Connection) -> Iterator[str]:
             yield f"{name}: {remembered} rejections of generation {generation}"
         if not has_row:
             yield f"{name}: rejections without a row"
+
+
+def _broken_schedules(connection: sqlite3.Connection) -> Iterator[str]:
+    """What is planned, what the slots say of it, and what has happened of it."""
+    for rule in PLAN_RULES:
+        for name, event_id in connection.execute(
+            f"SELECT reservation, event_id FROM schedule WHERE NOT ({rule})"
+        ):
+            yield f"{name}: planned {event_id}: {rule}"
+    for name, alarm_at, earliest in connection.execute(_WRONG_SLOTS):
+        yield f"{name}: the slot is set to {alarm_at}, planned is {earliest}"
+    for name, count in connection.execute(_CROWDED, [PLANS_MAX]):
+        yield f"{name}: {count} planned events"
+    for name, event_id, planned, current in connection.execute(_STRAY_PLANS):
+        yield f"{name}: {event_id} is planned on generation {planned}, the row is at {current}"
+    for event in connection.execute(_FIRED):
+        yield from (f"{event['reservation']}: {told}" for told in _misfired(event))
+
+
+def _misfired(event: sqlite3.Row) -> Iterator[str]:
+    """Why this occurrence cannot have been recorded, or not like this."""
+    data = json.loads(event["data"])
+    name, run_at = data["eventId"], event["run_at"]
+    if event["times"] > 1:
+        yield f"{name} of {run_at} happened {event['times']} times"
+    if event["at"] < run_at:
+        yield f"{name} of {run_at} happened early, at {event['at']}"
+    if (data["scheduledTime"], data["lateness"]) != (run_at, event["at"] - run_at):
+        yield f"{name} of {run_at} at {event['at']} says {data}"
+    if event["event_id"] is None:
+        return
+    if event["repeat_ms"] is None:
+        yield f"{name} of {run_at} happened and is planned"
+    elif event["next_at"] <= run_at:
+        yield f"{name} of {run_at} happened and is planned for {event['next_at']}"
+    elif data["missed"] != (event["at"] - run_at) // event["repeat_ms"]:
+        yield f"{name} of {run_at} at {event['at']} missed {data['missed']}"
 
 
 def _complaints(

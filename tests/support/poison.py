@@ -1,7 +1,8 @@
 """Alarms that fail for chosen reservations, by a trigger in the test's own database.
 
 The product has no switch for faults. While an ID is planted, every transaction that lets its
-alarm expire the hold is aborted; requests and replays go through.
+alarm expire the hold, or that fires a planned event of this ID, is aborted; requests and replays
+go through.
 """
 
 import sqlite3
@@ -14,6 +15,10 @@ CREATE TABLE IF NOT EXISTS planted (id TEXT PRIMARY KEY) STRICT;
 CREATE TRIGGER IF NOT EXISTS planted_failure BEFORE UPDATE ON reservation
 WHEN NEW.status = 'expired' AND OLD.status = 'held' AND NEW.changed_by = 'alarm'
      AND EXISTS (SELECT 1 FROM planted WHERE id = NEW.id)
+BEGIN SELECT RAISE(ABORT, 'planted'); END;
+CREATE TRIGGER IF NOT EXISTS planted_event_failure BEFORE INSERT ON event
+WHEN NEW.type = 'scheduled-event'
+     AND EXISTS (SELECT 1 FROM planted WHERE id = NEW.data->>'eventId')
 BEGIN SELECT RAISE(ABORT, 'planted'); END;
 """
 

@@ -10,15 +10,15 @@ from functools import cache, partial
 from itertools import islice
 from random import Random
 
-from reservation_service.reservation import Confirm
 from tests.torture import model_specification as specification
 from tests.torture.model_batches import batch_differences, draw
-from tests.torture.model_bounds import ANN, BOB, LONG, SHORT
-from tests.torture.model_database import BATCH, Database
+from tests.torture.model_bounds import LONG, SHORT
+from tests.torture.model_corners import corners
+from tests.torture.model_database import Database
 from tests.torture.model_explorer import RECOVERY, Bounds, Exploration, Explorer
 from tests.torture.model_judge import Met, differences
 from tests.torture.model_mutants import MUTANTS, REDUNDANT, Mutant
-from tests.torture.model_specification import REJECTIONS_MAX, Rejection, Row, Tables
+from tests.torture.model_tables import Tables
 from tests.torture.report import Harness, Report
 from tests.torture.statements import changed
 
@@ -49,6 +49,7 @@ def run(scale: float) -> Report:
         report.require(found.is_complete, f"{name}: there are more states than the bounds allow")
         report.violations += [f"{name}: {told}" for told in _told(found)]
     report.figures["transitions of the database"] = len(met)
+    report.violations += check_corners()
     for complaint in check_batches(met, batches):
         report.violations.append(complaint)
     report.figures["batches"] = batches
@@ -66,6 +67,18 @@ def explore(bounds: Bounds) -> Exploration:
         return Explorer(bounds, database).explore()
 
 
+def check_corners() -> list[str]:
+    """Where a corner is not as specified."""
+    with closing(Database()) as database:
+        return [
+            told
+            for met in corners()
+            for told in differences(
+                met, database.commit(met.tables, [met.sent()], met.now, met.batch)
+            )
+        ]
+
+
 def check_batches(met: Iterable[Met], count: int) -> Iterator[str]:
     """Where set-based is not one by one."""
     with closing(Database()) as database:
@@ -75,15 +88,15 @@ def check_batches(met: Iterable[Met], count: int) -> Iterator[str]:
 
 @cache
 def reached() -> Reached:
-    """The transitions of the short worlds, in an order that mixes the worlds; and one that would
-    need twenty strangers."""
+    """The transitions of the short worlds, in an order that mixes the worlds, behind those that no
+    world comes to."""
     found = Reached()
     for bounds in SHORT.values():
         world = explore(bounds)
         found.met += world.met
         found.starts += world.starts
     Random(0).shuffle(found.met)
-    found.met.insert(0, _crowded())
+    found.met[:0] = corners()
     return found
 
 
@@ -114,14 +127,6 @@ def _start_differences(database: Database, starts: Iterable[tuple[Tables, int]])
         expected = specification.start(tables, now, RECOVERY)
         if committed.failure or committed.tables != expected:
             yield f"a start at {now} made {tables} {committed}"
-
-
-def _crowded() -> Met:
-    """A hold that has turned away as many holders as are recorded, and one more comes."""
-    row = Row("r1", "confirmed", ANN, 1, 0, 1, None, 1, None, 0, None, None, 0, None)
-    turned_away = tuple(Rejection("r1", 1, bytes([n]) * 32, "taken") for n in range(REJECTIONS_MAX))
-    message = Confirm("r1", BOB, if_still_free=True)
-    return Met(Tables((row,), turned_away), message, 3, BATCH)
 
 
 LONG_VIEW: Mapping[str, tuple[str, str, str]] = {

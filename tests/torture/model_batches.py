@@ -12,14 +12,24 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from reservation_service.reservation import Confirm, Expire, Extend, Hold, Outcome, Release
+from reservation_service.reservation import (
+    Cancel,
+    Confirm,
+    Expire,
+    Extend,
+    Fire,
+    Hold,
+    Outcome,
+    Plan,
+    Release,
+)
 from reservation_service.store import Retry
 from tests.torture import model_specification as specification
 from tests.torture.model_database import Committed, Database
 from tests.torture.model_judge import Met
-from tests.torture.model_specification import Event, Look, Request, Step, Tables
+from tests.torture.model_tables import Event, Look, Request, Step, Tables
 
-_ORDER = (Expire, Hold, Extend, Confirm, Release, Retry)
+_ORDER = (Expire, Hold, Extend, Confirm, Release, Plan, Cancel, Fire, Retry)
 _SIZE_MAX = 4
 _CLAIMS_APART = 100
 
@@ -78,8 +88,15 @@ def _differences(
 def _together(parts: list[Met], now: int) -> Batch:
     rows = [row for part in parts for row in part.tables.rows]
     rejections = [one for part in parts for one in part.tables.rejections]
+    plans = [one for part in parts for one in part.tables.plans]
     messages = [part.message for part in parts if not isinstance(part.message, Look)]
-    return Batch(Tables(tuple(sorted(rows)), tuple(sorted(rejections))), tuple(messages), now)
+    tables = Tables(
+        tuple(sorted(rows)),
+        tuple(sorted(rejections)),
+        tuple(sorted(plans)),
+        max(part.tables.last_key for part in parts),
+    )
+    return Batch(tables, tuple(messages), now)
 
 
 def _renamed(part: Met, number: int, limit: int) -> Met:
@@ -90,6 +107,8 @@ def _renamed(part: Met, number: int, limit: int) -> Met:
         for row in part.tables.rows
     )
     rejections = tuple(one._replace(reservation=name) for one in part.tables.rejections)
+    plans = tuple(one._replace(key=one.key + apart, reservation=name) for one in part.tables.plans)
+    last_key = part.tables.last_key + apart
     message = part.message
     assert not isinstance(message, Look)
     message = replace(message, id=name)
@@ -97,7 +116,9 @@ def _renamed(part: Met, number: int, limit: int) -> Met:
         message = replace(message, claim=message.claim + apart)
     if isinstance(message, Hold):
         message = replace(message, max_per_holder=limit)
-    return part._replace(tables=Tables(rows, rejections), message=message)
+    if isinstance(message, Fire):
+        message = replace(message, key=message.key + apart)
+    return part._replace(tables=Tables(rows, rejections, plans, last_key), message=message)
 
 
 def _place(event: Event) -> tuple[str, str]:

@@ -6,10 +6,19 @@ A kind of message joins by a request in the bounds, and its rule in the specific
 from collections.abc import Mapping
 from dataclasses import replace
 
-from reservation_service.reservation import Confirm, Expire, Extend, Hold, Release, Trigger
+from reservation_service.reservation import (
+    Cancel,
+    Confirm,
+    Expire,
+    Extend,
+    Hold,
+    Plan,
+    Release,
+    Trigger,
+)
 from tests.torture.model_explorer import Bounds
-from tests.torture.model_specification import Request
 from tests.torture.model_state import Budget
+from tests.torture.model_tables import Request
 
 ANYBODY, ANN, BOB = b"", b"a" * 32, b"b" * 32
 TTL, CAP = 2, 4
@@ -26,6 +35,11 @@ def extend(name: str, holder: bytes, ttl: int = TTL, generation: int | None = No
 def replay(name: str, later: int) -> Expire:
     """A replay with a time that is so much later than the transaction's own, or earlier."""
     return Expire(name, Trigger.REPLAY, later)
+
+
+def plan(event_id: str, later: int, repeat: int | None = None, holder: bytes = ANYBODY) -> Plan:
+    """An event on the first reservation, so much later than now, or earlier."""
+    return Plan("r1", event_id, later, repeat, holder=holder)
 
 
 ALARMS: tuple[Request, ...] = (
@@ -100,6 +114,34 @@ QUEUE: tuple[Request, ...] = (
     hold("r2", ANYBODY, ttl=1),
 )
 
+EVENTS: tuple[Request, ...] = (
+    hold("r1", ANYBODY, ttl=3),
+    plan("e1", 1),
+    plan("e2", 1),
+    plan("e1", 0),
+    Cancel("r1", "e1"),
+    Confirm("r1"),
+    extend("r1", ANYBODY, ttl=4),
+)
+REPEATS: tuple[Request, ...] = (
+    hold("r1", ANYBODY, ttl=3),
+    plan("e1", 0, repeat=1),
+    plan("e2", 2, repeat=2),
+    plan("e1", 9),
+    Cancel("r1", "e2"),
+)
+ENDINGS: tuple[Request, ...] = (
+    hold("r1", ANN, ttl=2),
+    plan("e1", 1, holder=ANN),
+    plan("e1", 3, repeat=1, holder=ANN),
+    plan("e1", 1, holder=BOB),
+    Plan("r1", "e1", 1, holder=ANN, generation=1),
+    Cancel("r1", "e1", BOB),
+    Confirm("r1", ANN, if_still_free=True),
+    Release("r1", ANN),
+    Release("r1", ANN, operator=True),
+)
+
 BACK = (0, -1, -3, 2)
 """How the wall clock may jump while the process is down."""
 
@@ -113,6 +155,9 @@ LONG: Mapping[str, Bounds] = {
     "two reservations": Bounds(TWO, Budget(4, 1, 1, 0), until=5),
     "limits": Bounds(LIMITS, Budget(5, 0, 1, 0), until=5),
     "a queue": Bounds(QUEUE, Budget(4, 1, 1, 0), until=6, lease=4, claim_limit=1),
+    "planned events": Bounds(EVENTS, Budget(4, 1, 1, 1), until=5),
+    "repeated events": Bounds(REPEATS, Budget(4, 1, 1, 0), until=6),
+    "events and endings": Bounds(ENDINGS, Budget(4, 1, 1, 0), until=5),
 }
 
 SHORT: Mapping[str, Bounds] = {
@@ -124,4 +169,8 @@ SHORT: Mapping[str, Bounds] = {
     "two reservations": replace(LONG["two reservations"], budget=Budget(2, 1, 0, 0), until=4),
     "limits": replace(LONG["limits"], budget=Budget(3, 0, 0, 0), until=3),
     "a queue": replace(LONG["a queue"], budget=Budget(3, 0, 0, 0), until=4),
+    "planned events": Bounds(EVENTS[:3], Budget(3, 1, 0, 0), until=4),
+    "events and calls": replace(LONG["planned events"], budget=Budget(3, 0, 0, 0), until=3),
+    "repeated events": Bounds(REPEATS[:3], Budget(2, 1, 0, 0), until=4),
+    "events and endings": replace(LONG["events and endings"], budget=Budget(3, 0, 0, 0), until=4),
 }

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reservation_service.errors import ServiceError
-from reservation_service.storage import sqlite, sqlite_engine
+from reservation_service.storage import sqlite, sqlite_engine, sqlite_schedule
 from reservation_service.storage.migrations import load_migrations, migrate
-from reservation_service.store import Result, StoreMessage
+from reservation_service.store import Result, ScheduleQuery, StoreMessage
 from tests.support.clock import FakeClock
-from tests.torture.model_specification import Event, Recovery, Rejection, Row, Tables
+from tests.torture.model_tables import Event, Planned, Recovery, Rejection, Row, Tables
 
 BATCH = 1 << 20
 """The number of every batch that does not claim: no row of a state has it."""
@@ -27,8 +27,25 @@ VALUES ({", ".join("?" * len(Row._fields))}, 0, 'request')
 _PUT_REJECTION = "INSERT INTO confirm_rejection VALUES (?, ?, ?, ?)"
 _ROWS = f"SELECT {_COLUMNS} FROM reservation ORDER BY id"
 _REJECTIONS = "SELECT reservation, generation, holder, code FROM confirm_rejection ORDER BY 1, 2, 3"
-_EVENTS = 'SELECT reservation, generation, type, at, "trigger", data FROM event ORDER BY seq'
-_EMPTY = ("DELETE FROM reservation", "DELETE FROM confirm_rejection", "DELETE FROM event")
+_PUT_PLAN = """
+INSERT INTO schedule (id, reservation, event_id, generation, run_at, first_at, repeat_ms, data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_PUT_LAST_KEY = "INSERT INTO sqlite_sequence (name, seq) VALUES ('schedule', ?)"
+_PLANS = """
+SELECT id, reservation, event_id, generation, run_at, first_at, repeat_ms, data
+FROM schedule ORDER BY id
+"""
+_LAST_KEY = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'schedule'"
+_EVENTS = """
+SELECT reservation, generation, type, at, "trigger", data, planned FROM event ORDER BY seq
+"""
+_EMPTY = (
+    "DELETE FROM reservation",
+    "DELETE FROM confirm_rejection",
+    "DELETE FROM event",
+    "DELETE FROM schedule",
+)
 
 
 class Committed(NamedTuple):
@@ -50,6 +67,7 @@ class Database:
         if weaken:
             self._connection.execute("PRAGMA ignore_check_constraints = ON")
             self._connection.execute("DROP INDEX event_expired_once")
+            self._connection.execute("DROP INDEX event_fired_once")
         self._clock = FakeClock(0)
         self._transaction = sqlite.BatchTransaction(self._clock, None, epoch=0)
         self.transitions = 0
@@ -69,6 +87,13 @@ class Database:
             return Committed(tables, (), failure=repr(error.__cause__ or error))
         return self._take()._replace(results=tuple(results), next_due_at=next_due_at)
 
+    def due(self, tables: Tables, reservation_id: str, now: int) -> list[tuple[int, int]]:
+        """What a handler is told to fire."""
+        self._put(tables, now)
+        query = ScheduleQuery(reservation_id, is_due_only=True)
+        (schedule,) = sqlite_schedule.read_schedules(self._connection, [query], now)
+        return [(event.key, event.run_at) for event in schedule.events]
+
     def start(self, tables: Tables, now: int, recovery: Recovery) -> Committed:
         """What a new process does before it serves."""
         self._put(tables, now)
@@ -86,14 +111,21 @@ class Database:
             self._connection.execute(statement)
         self._connection.executemany(_PUT_ROW, tables.rows)
         self._connection.executemany(_PUT_REJECTION, tables.rejections)
+        self._connection.executemany(_PUT_PLAN, tables.plans)
+        self._connection.execute("DELETE FROM sqlite_sequence WHERE name = 'schedule'")
+        self._connection.execute(_PUT_LAST_KEY, [tables.last_key])
         self._clock.step(now - self._clock.now())
 
     def _take(self) -> Committed:
         execute = self._connection.execute
         rows = tuple(Row(*row) for row in execute(_ROWS))
         rejections = tuple(Rejection(*row) for row in execute(_REJECTIONS))
-        events = tuple(Event._make((*row[:-1], _decoded(row[-1]))) for row in execute(_EVENTS))
-        return Committed(Tables(rows, rejections), events)
+        plans = tuple(Planned(*row) for row in execute(_PLANS))
+        ((last_key,),) = execute(_LAST_KEY)
+        events = tuple(
+            Event._make((*row, _decoded(data), planned)) for *row, data, planned in execute(_EVENTS)
+        )
+        return Committed(Tables(rows, rejections, plans, last_key), events)
 
 
 def _decoded(data: str | None) -> Any:

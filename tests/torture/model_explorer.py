@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from reservation_service.reservation import Expire, Hold, Trigger
+from reservation_service.reservation import Cancel, Expire, Fire, Hold, Plan, Trigger
 from reservation_service.store import Claim, Retry
+from tests.torture import model_schedule
 from tests.torture import model_specification as specification
 from tests.torture.model_database import BATCH, Committed, Database
 from tests.torture.model_judge import Met, differences
-from tests.torture.model_specification import Look, Recovery, Request, Tables
 from tests.torture.model_state import (
     Attempt,
     Budget,
@@ -26,9 +26,11 @@ from tests.torture.model_state import (
     alarm_of,
     canonical,
     tokens,
+    with_due,
     with_phase,
     without,
 )
+from tests.torture.model_tables import Event, Look, Recovery, Request, Tables
 
 RECOVERY = Recovery(first_ms=1, cap_ms=2)
 STUCK_AFTER = 1
@@ -135,6 +137,9 @@ class Explorer:
             yield label, following._replace(attempts=(*following.attempts, *new))
 
     def _goes_on(self, state: State, attempt: Attempt) -> Iterator[tuple[str, State]]:
+        if attempt.phase == "fire":
+            yield from self._fires(state, attempt)
+            return
         if attempt.phase != "settle":
             yield from self._rings(state, attempt)
         if attempt.phase != "ring":
@@ -142,14 +147,16 @@ class Explorer:
 
     def _rings(self, state: State, attempt: Attempt) -> Iterator[tuple[str, State]]:
         label = f"the alarm of {attempt.id} by claim {attempt.claim}"
-        message = Expire(attempt.id, Trigger.ALARM)
+        message = Expire(attempt.id, Trigger.ALARM)  # the count is told, and decides nothing
         rung = self._commit(state, message, label)
         if attempt.phase == "echo":
             yield f"{label}, again", without(rung, attempt)
             return
         row = rung.tables.row(attempt.id)
         is_settled = rung.tables != state.tables or row is None or row.alarm_claim is None
-        if is_settled:
+        if due := self._due(rung, attempt):
+            yield f"{label}: there are events", with_due(rung, attempt, due)
+        elif is_settled:
             yield from self._ends_or_echoes(rung, attempt, f"{label}: moved on")
         else:
             yield f"{label}: nothing due", with_phase(rung, attempt, failed=False)
@@ -159,6 +166,36 @@ class Explorer:
             if is_settled:
                 late = with_phase(rung, attempt)._replace(budget=poorer)
                 yield f"{label}: done, but the dispatcher believes it failed", late
+
+    def _due(self, state: State, attempt: Attempt) -> tuple[tuple[int, int], ...]:
+        """What is due now, as the handler reads it."""
+        if not state.tables.plans:
+            return ()
+        due = self._database.due(state.tables, attempt.id, state.now)
+        expected = model_schedule.due(state.tables, attempt.id, state.now)
+        if due != expected:
+            self._complain(f"due of {attempt.id}: {due}, not {expected}", state, "a read")
+        return tuple(due)
+
+    def _fires(self, state: State, attempt: Attempt) -> Iterator[tuple[str, State]]:
+        """One event after the other; one that fails stops no other."""
+        (key, run_at), *left = attempt.due
+        label = f"{attempt.id} fires {key} of {run_at} by claim {attempt.claim}"
+        fired = self._commit(state, Fire(attempt.id, key, run_at), label)
+        if left:
+            yield label, with_due(fired, attempt, tuple(left))
+        else:
+            row = fired.tables.row(attempt.id)
+            if attempt.failed or (row is not None and row.alarm_claim is not None):
+                yield label, with_phase(fired, attempt, failed=attempt.failed)
+            else:
+                yield from self._ends_or_echoes(fired, attempt, label)
+        if state.budget.failures:
+            poorer = state.budget._replace(failures=state.budget.failures - 1)
+            failed = with_due(state, attempt, tuple(left), failed=True)._replace(budget=poorer)
+            if not left:
+                failed = with_phase(state, attempt)._replace(budget=poorer)
+            yield f"{label}: fails", failed
 
     def _settles(self, state: State, attempt: Attempt) -> Iterator[tuple[str, State]]:
         row = state.tables.row(attempt.id)
@@ -216,7 +253,7 @@ class Explorer:
                     self._complain(complaint, state, label)
         for complaint in self._long_view(state, committed, message, settling):
             self._complain(complaint, state, label)
-        return after(state, committed)
+        return after(state, committed, is_fire=isinstance(message, Fire))
 
     def _start(self, state: State, now: int) -> State:
         key = state.tables, now
@@ -243,9 +280,12 @@ class Explorer:
         if committed.failure:
             yield f"refused by the schema: {committed.failure}"
         yield from specification.broken_rules(committed.tables)
-        yield from _counts_that_went_back(state.tables, committed.tables)
+        if not isinstance(message, Plan):  # one for the slot's own time is a new alarm
+            yield from _counts_that_went_back(state.tables, committed.tables)
         for event in committed.events:
             row = state.tables.row(event.reservation)
+            if event.planned is not None:
+                yield from _misfired(state, event)
             if event.type != "expired":
                 continue
             if event.reservation in state.expired:
@@ -268,7 +308,7 @@ class Explorer:
 
     def _rest(self, state: State) -> str:
         """Why something never fires, or nothing; a dispatcher with nothing to disturb it."""
-        tables, now = state.tables, state.now
+        tables, now = _without_repeats(state.tables), state.now
         for _ in range(_TRIES_MAX):
             due = [
                 row.alarm_dispatch_at for row in tables.rows if row.alarm_dispatch_at is not None
@@ -282,7 +322,13 @@ class Explorer:
                 if row.alarm_claim == BATCH + now:
                     message = Expire(row.id, Trigger.ALARM)
                     tables = self._database.commit(tables, [message], now).tables
-        return f"never fires: {tables.rows}"
+                    tables = self._fire_all(tables, row.id, now)
+        return f"never fires: {tables.rows} {tables.plans}"
+
+    def _fire_all(self, tables: Tables, name: str, now: int) -> Tables:
+        for key, run_at in model_schedule.due(tables, name, now):
+            tables = self._database.commit(tables, [Fire(name, key, run_at)], now).tables
+        return tables
 
     def _complain(self, what: str, state: State, label: str) -> None:
         self._found.violations.setdefault(what, [*self._trace(state), label])
@@ -302,10 +348,26 @@ def _at(request: Request, state: State) -> Request:
     if isinstance(request, Expire):
         assert request.now is not None
         return replace(request, now=state.now + request.now)
-    if isinstance(request, Hold) or request.generation is None:
+    if isinstance(request, Plan):
+        request = replace(request, run_at=max(1, state.now + request.run_at))
+    if isinstance(request, Hold | Cancel | Fire) or request.generation is None:
         return request
     row = state.tables.row(request.id)
     return replace(request, generation=request.generation + (row.generation if row else 1))
+
+
+def _without_repeats(tables: Tables) -> Tables:
+    """What would go on for ever happens once more."""
+    plans = [one._replace(repeat_ms=None, first_at=one.run_at) for one in tables.plans]
+    return tables.with_plans(plans)
+
+
+def _misfired(state: State, event: Event) -> Iterator[str]:
+    at = event.data["scheduledTime"]
+    if (event.planned, at) in state.happened:
+        yield f"{event.data['eventId']} of {event.reservation} happened twice"
+    if at > state.now:
+        yield f"{event.data['eventId']} of {event.reservation} happened early"
 
 
 def _claimed_at_work(state: State, after: Tables) -> Iterator[str]:

@@ -7,7 +7,7 @@ from reservation_service.reservation import Outcome, Reservation
 from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
 from tests.torture import model_specification as specification
 from tests.torture.model_database import Committed
-from tests.torture.model_specification import Look, Request, Row, Step, Tables
+from tests.torture.model_tables import Look, Request, Row, Step, Tables
 
 
 class Met(NamedTuple):
@@ -43,6 +43,10 @@ def _step_differences(met: Met, step: Step, committed: Committed) -> Iterator[st
             yield f"{met.message} at {met.now}: {_told(row, expected)}"
     if committed.tables.rejections != step.tables.rejections:
         yield f"{met.message}: {committed.tables.rejections} is not {step.tables.rejections}"
+    for name in ("plans", "last_key"):
+        mine, expected_ones = getattr(committed.tables, name), getattr(step.tables, name)
+        if mine != expected_ones:
+            yield f"{met.message} at {met.now}: {name} {mine}, not {expected_ones}"
     if committed.events != step.events:
         yield f"{met.message} at {met.now} wrote {committed.events}, not {step.events}"
     yield from _head_differences(met, step.tables, committed, ())
@@ -55,6 +59,8 @@ def _outcome_differences(met: Met, step: Step, result: Result) -> Iterator[str]:
     yield from _shown_differences(row, result.reservation)
     if result.changed != step.changed:
         yield f"{met.message} says changed={result.changed}"
+    if result.plan != step.plan:
+        yield f"{met.message} says plan={result.plan}, not {step.plan}"
     if result.limited_until != step.limited_until:
         yield f"{met.message} is limited until {result.limited_until}, not {step.limited_until}"
     holder = getattr(met.message, "holder", None)

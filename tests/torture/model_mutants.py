@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from reservation_service.storage import sqlite_bookings
+from reservation_service.storage import sqlite_bookings, sqlite_schedule
 from tests.torture.statements import changed
 
 
@@ -42,8 +42,11 @@ def mutant(name: str, statement: str, old: str, new: str = "") -> Mutant:
 _NO_SLOT = "alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL,"
 _RUNNING = "id NOT IN (SELECT value FROM json_each(:running))"
 _OWN_GENERATION = "(m.generation IS NULL OR m.generation = r.generation)"
+_SAME_GENERATION = "(n.generation IS NULL OR n.generation = r.generation)"
+_KEEP_DISPATCH = """alarm_dispatch_at = CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_dispatch_at
+                             ELSE n.alarm_at END,"""
 _LATER = "max(t.expires_at, min(:now + m.ttl_ms, t.created_at + m.max_hold_ms))"
-_STILL_FREE = "m.if_still_free AND r.status IN ('held', 'expired')"
+_STILL_FREE = "n.if_still_free AND r.status IN ('held', 'expired')"
 _TAKEN = "m.if_still_free AND (r.status"
 _REJECTED = ("RECORD_REJECTED", "REMEMBER_REJECTED")
 _REMEMBERED = """NOT EXISTS (SELECT 1 FROM confirm_rejection AS c
@@ -51,7 +54,102 @@ _REMEMBERED = """NOT EXISTS (SELECT 1 FROM confirm_rejection AS c
                         AND c.holder = x.holder AND c.code = x.code)"""
 _OTHER_GENERATION = "WHEN m.generation IS NOT NULL AND m.generation <> r.generation THEN NULL"
 
+_LIVE = f" AND {sqlite_schedule.LIVE}"
+_OWN_PLANS = "\n                               AND s.generation = r.generation"
+
+SCHEDULE = (
+    # SORT_PLANS, SCHEDULE_PUT and PLAN_PUT
+    mutant("a stranger plans", "SORT_PLANS", "(r.holder = m.holder OR m.operator)", "true"),
+    mutant("plan on another generation", "SORT_PLANS", _OWN_GENERATION, "true"),
+    mutant("plan on what has ended", "SORT_PLANS", _LIVE),
+    mutant("plan after the deadline", "SORT_PLANS", " AND r.expires_at > :now"),
+    mutant("plan on nothing confirmed", "SORT_PLANS", "r.status = 'confirmed' OR "),
+    mutant("plan as much as you like", "SORT_PLANS", ">= :events_max", "> 1000"),
+    mutant("others' plans count", "SORT_PLANS", "c.reservation = r.id AND ", ""),
+    mutant("others' plans are one's own", "SORT_PLANS", "ON s.reservation = r.id AND", "ON"),
+    mutant("any plan is this one", "SORT_PLANS", " AND s.event_id = m.event_id"),
+    mutant("another time is the same", "SORT_PLANS", "s.first_at = m.run_at AND "),
+    mutant("what repeats is the same", "SORT_PLANS", " AND s.repeat_ms IS m.repeat_ms"),
+    mutant("a repeated call plans anew", "SORT_PLANS", "s.first_at = m", "s.run_at = m"),
+    mutant("plan on everybody", "SCHEDULE_PUT", "ON r.id = m.id", "ON true"),
+    mutant(
+        "a plan keeps the old number",
+        "SCHEDULE_PUT",
+        "(reservation, event_id, generation, run_at",
+        "(id, reservation, event_id, generation, run_at",
+    ),
+    mutant("a plan moves no slot", "PLAN_PUT", "alarm_at = n.alarm_at,\n"),
+    mutant("an earlier plan keeps the alarm", "PLAN_PUT", "x.before IS NOT x.alarm_at OR ", ""),
+    mutant("a plan for now keeps the alarm", "PLAN_PUT", " OR x.run_at = x.alarm_at"),
+    mutant(
+        "a plan waits for a backoff",
+        "PLAN_PUT",
+        "min(r.alarm_dispatch_at, n.run_at)",
+        "r.alarm_dispatch_at",
+    ),
+    mutant("a plan leaves the lease", "PLAN_PUT", " OR n.run_at < r.alarm_dispatch_at"),
+    mutant("a plan forgets attempts", "PLAN_PUT", "ELSE r.alarm_attempts END", "ELSE 0 END"),
+    mutant("a plan moves everybody's slot", "PLAN_PUT", "WHERE r.id = n.id"),
+    # SCHEDULE_DELETE and PLAN
+    mutant("a stranger cancels", "SCHEDULE_DELETE", "r.holder = m.holder", "true"),
+    mutant("cancel everything", "SCHEDULE_DELETE", " AND s.event_id = m.event_id"),
+    mutant("cancel for everybody", "SCHEDULE_DELETE", "s.reservation = r.id AND ", ""),
+    mutant("a cancellation forgets attempts", "PLAN", " AND r.alarm_at IS NOT n.alarm_at"),
+    mutant("a cancellation moves everybody's slot", "PLAN", "r.id = n.id AND "),
+    # FIRE, FIRE_ADVANCE, FIRE_DROP and PLAN_FIRED
+    mutant("an old time fires again", "FIRE", "s.run_at = m.value->>'run_at' AND "),
+    mutant("fire on what is over", "FIRE", _LIVE),
+    mutant("fire any plan", "FIRE", "s.id = m.value->>'key' AND "),
+    mutant("nothing fires once confirmed", "FIRE", "r.status = 'confirmed' OR "),
+    mutant("what was missed is not told", "FIRE", "(:now - s.run_at) / s.repeat_ms", "0"),
+    mutant(
+        "what repeats drifts",
+        "FIRE_ADVANCE",
+        "s.run_at + s.repeat_ms * ((:now - s.run_at) / s.repeat_ms + 1)",
+        ":now + s.repeat_ms",
+    ),
+    mutant(
+        "what was missed is made up for",
+        "FIRE_ADVANCE",
+        "((:now - s.run_at) / s.repeat_ms + 1)",
+        "1",
+    ),
+    mutant("everything is planned anew", "FIRE_ADVANCE", "s.id = m.id AND ", ""),
+    mutant("what happens once repeats", "FIRE_ADVANCE", " AND s.repeat_ms IS NOT NULL"),
+    mutant("what repeats happens once", "FIRE_DROP", " AND repeat_ms IS NULL"),
+    mutant(
+        "everything has happened",
+        "FIRE_DROP",
+        "id IN (SELECT value->>'key' FROM json_each(:messages)) AND ",
+    ),
+    mutant("each event is another attempt", "PLAN_FIRED", "x.alarm_at <= :now AS", "false AS"),
+    mutant("an attempt takes the next alarm", "PLAN_FIRED", " AND x.alarm_at <= :now AS", " AS"),
+    mutant("nobody's attempt goes on", "PLAN_FIRED", "t.alarm_claim IS NOT NULL AND "),
+    mutant(
+        "a lease that is over goes on",
+        "PLAN_FIRED",
+        "max(r.alarm_dispatch_at, n.alarm_at)",
+        "r.alarm_dispatch_at",
+    ),
+    mutant("a sibling forgets attempts", "PLAN_FIRED", " AND r.alarm_at IS NOT n.alarm_at"),
+    mutant("an event moves everybody's slot", "PLAN_FIRED", "r.id = n.id AND "),
+    # FORGET_PLANS, and plans in the other statements
+    mutant("a new hold keeps the plans", "FORGET_PLANS", "s.generation < r.generation", "false"),
+    mutant("a renewal forgets the plans", "FORGET_PLANS", "s.generation < r.generation", "true"),
+    mutant(
+        "a new hold forgets others' plans",
+        "FORGET_PLANS",
+        "s.reservation = r.id AND s.generation < r.generation",
+        "true",
+    ),
+    mutant("a retry forgets the deadline", "RETRY", "r.expires_at > m.seen", "false"),
+    mutant("a retry forgets what is planned next", "RETRY", "AND s.run_at > m.seen", "AND false"),
+    mutant("a retry is at once for what failed", "RETRY", "AND s.run_at > m.seen", ""),
+    mutant("a new hold keeps the claim", "HOLD", " alarm_claim = NULL,"),
+)
+
 MUTANTS = (
+    *SCHEDULE,
     # EXPIRE
     mutant("one alarm expires everybody", "EXPIRE", "r.id = m.id AND "),
     mutant("expire whatever the status", "EXPIRE", "r.status = 'held' AND "),
@@ -100,15 +198,10 @@ MUTANTS = (
     mutant(
         "a renewal forgets attempts",
         "RENEW",
-        "CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_attempts ELSE 0 END",
+        "CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_attempts ELSE 0 END",
         "0",
     ),
-    mutant(
-        "a renewal leaves the old alarm",
-        "RENEW",
-        "alarm_dispatch_at = CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_dispatch_at\n"
-        "                             ELSE n.expires_at END,",
-    ),
+    mutant("a renewal leaves the old alarm", "RENEW", _KEEP_DISPATCH),
     # EXTEND
     mutant("everybody is extended", "EXTEND", "r.id = n.id AND "),
     mutant("a stranger extends", "EXTEND", "r.holder = n.holder AND "),
@@ -117,20 +210,21 @@ MUTANTS = (
     mutant(
         "extend another generation",
         "EXTEND",
-        "(n.generation IS NULL OR n.generation = r.generation)",
+        _SAME_GENERATION,
         "true",
     ),
     mutant("extend to no later", "EXTEND", " AND n.expires_at > r.expires_at"),
     mutant("extend without end", "EXTEND", ", t.created_at + m.max_hold_ms"),
     # CONFIRM
-    mutant("everybody is confirmed", "CONFIRM", "r.id = m.id AND "),
-    mutant("a stranger confirms", "CONFIRM", "r.holder = m.holder\n  AND "),
-    mutant("confirm another generation", "CONFIRM", _OWN_GENERATION, "true"),
+    mutant("everybody is confirmed", "CONFIRM", "r.id = n.id AND "),
+    mutant("a stranger confirms", "CONFIRM", "r.holder = n.holder\n  AND "),
+    mutant("confirm another generation", "CONFIRM", _SAME_GENERATION, "true"),
     mutant("confirm what has ended", "CONFIRM", "(r.status = 'held' AND ", "("),
     mutant("confirm after the deadline", "CONFIRM", " AND r.expires_at > :now"),
-    mutant("confirm late unasked", "CONFIRM", "m.if_still_free AND "),
-    mutant("confirm late what was released", "CONFIRM", _STILL_FREE, "m.if_still_free"),
-    mutant("a confirmation leaves the slot", "CONFIRM", _NO_SLOT),
+    mutant("confirm late unasked", "CONFIRM", "n.if_still_free AND "),
+    mutant("confirm late what was released", "CONFIRM", _STILL_FREE, "n.if_still_free"),
+    mutant("a confirmation leaves the slot", "CONFIRM", "alarm_at = n.alarm_at,\n"),
+    mutant("a confirmation leaves the old alarm", "CONFIRM", _KEEP_DISPATCH),
     # RELEASE
     mutant("everybody is released", "RELEASE", "r.id = m.id\n  AND "),
     mutant("a stranger releases", "RELEASE", "r.holder = m.holder AND "),
@@ -158,6 +252,13 @@ MUTANTS = (
         )
     ),
     # RECORD
+    mutant("expiries of what did not change", "RECORD_EXPIRED", "WHERE r.batch = :batch"),
+    mutant(
+        "a replay is told as an alarm",
+        "RECORD_EXPIRED",
+        "WHEN 'alarm' THEN",
+        "WHEN r.changed_by THEN",
+    ),
     mutant("events of what did not change", "RECORD", "WHERE r.batch = :batch"),
     mutant("failures of old attempts", "RECORD_FAILED", "r.alarm_claim = m.value->>'claim' AND "),
     mutant("failures that were none", "RECORD_FAILED", " AND m.value->>'record'"),
@@ -197,17 +298,28 @@ REDUNDANT = (
         "rejected though it was confirmed",
         [Edit(one, "r.batch <> :batch", "true") for one in _REJECTED],
     ),
-    # what is claimed is over: EXPIRE ends it before a hold, and no extension finds it live
-    mutant("a new hold keeps the claim", "HOLD", " alarm_claim = NULL,"),
+    # an event that is claimed stays the earliest, whatever the deadline is
     mutant(
         "an extension keeps the claim",
         "EXTEND",
-        "CASE WHEN r.alarm_at IS n.expires_at THEN r.alarm_claim END",
+        "CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_claim END",
         "r.alarm_claim",
     ),
-    # a claim that stands is of an alarm that was due: planned events will make these guards
+    # a claim that stands is of an alarm that was due
     mutant("a retry is early", "RETRY", "max(r.alarm_at, ", "max(0, "),
-    mutant("a retry forgets what is planned next", "RETRY", "r.expires_at > m.seen", "false"),
+    # FORGET_PLANS leaves no plan of another generation, and plans have numbers of their own
+    mutant(
+        "plan again on an older hold",
+        "SORT_PLANS",
+        "s.event_id = m.event_id AND s.generation = r.generation",
+        "s.event_id = m.event_id",
+    ),
+    mutant("older plans count", "SORT_PLANS", " AND c.generation = r.generation"),
+    mutant("cancel on an older hold", "SCHEDULE_DELETE", _OWN_PLANS),
+    mutant("fire on another generation", "FIRE", " AND r.generation = s.generation"),
+    mutant("fire for somebody else", "FIRE", " AND s.reservation = m.value->>'id'"),
+    # the time that was read was due already, and time does not go back while a process lives
+    mutant("fire early", "FIRE", "s.run_at <= :now AND "),
     # an index makes it fast; rows without attempts have no claim, and are tried when due
     mutant("a start looks at everything", "RECOVER", "WHERE alarm_attempts > 0"),
 )

@@ -5,96 +5,27 @@ Written from the contract and the lifecycle; the statements are compared with it
 
 from collections.abc import Collection, Iterable
 from itertools import combinations
-from typing import Any, NamedTuple
 
 from reservation_service.reservation import Confirm, Expire, Extend, Hold, Release
 from reservation_service.store import Retry
+from tests.torture import model_schedule
+from tests.torture.model_tables import (
+    Event,
+    Look,
+    Recovery,
+    Rejection,
+    Request,
+    Row,
+    Step,
+    Tables,
+    earliest,
+    is_live,
+    new_alarm,
+    told,
+    with_slot,
+)
 
-Request = Hold | Expire | Extend | Confirm | Release
 REJECTIONS_MAX = 20
-
-
-class Row(NamedTuple):
-    """One reservation as the table has it, without what only marks the batch."""
-
-    id: str
-    status: str
-    holder: bytes
-    generation: int
-    created_at: int
-    expires_at: int
-    expired_at: int | None
-    confirmed_at: int | None
-    released_at: int | None
-    expiration_count: int
-    alarm_at: int | None
-    alarm_dispatch_at: int | None
-    alarm_attempts: int
-    alarm_claim: int | None
-
-
-class Event(NamedTuple):
-    """One line of the log; `data` is decoded."""
-
-    reservation: str
-    generation: int
-    type: str
-    at: int
-    trigger: str
-    data: Any = None
-
-
-class Rejection(NamedTuple):
-    """A confirmation that came too late, remembered so that it is recorded once."""
-
-    reservation: str
-    generation: int
-    holder: bytes
-    code: str
-
-
-class Tables(NamedTuple):
-    """What is on the disk, in a canonical order."""
-
-    rows: tuple[Row, ...] = ()
-    rejections: tuple[Rejection, ...] = ()
-
-    def row(self, reservation_id: str) -> Row | None:
-        return next((row for row in self.rows if row.id == reservation_id), None)
-
-    def with_row(self, changed: Row | None) -> "Tables":
-        if changed is None:
-            return self
-        others = [row for row in self.rows if row.id != changed.id]
-        return self._replace(rows=tuple(sorted([*others, changed])))
-
-
-class Step(NamedTuple):
-    """What one message leads to."""
-
-    tables: Tables
-    events: tuple[Event, ...] = ()
-    changed: bool = False
-    limited_until: int | None = None
-
-
-class Look(NamedTuple):
-    """A claim: take up to `limit` due alarms, leaving out those `running` here."""
-
-    limit: int
-    lease_ms: int
-    running: tuple[str, ...]
-
-
-class Recovery(NamedTuple):
-    """How a start plans anew what a dead process left."""
-
-    first_ms: int
-    cap_ms: int
-
-
-def is_live(row: Row | None, now: int) -> bool:
-    return row is not None and row.status == "held" and now < row.expires_at
 
 
 def tell(tables: Tables, message: Request | Retry, now: int) -> Step:
@@ -102,17 +33,21 @@ def tell(tables: Tables, message: Request | Retry, now: int) -> Step:
     row = tables.row(message.id)
     match message:
         case Hold():
-            return _hold(tables, row, message, now)
+            step = _hold(tables, row, message, now)
         case Expire():
-            return _expire(tables, row, message.trigger, now, message.now)
+            given, retry_count = message.now, message.retry_count
+            step = _expire(tables, row, message.trigger, now, given=given, retry_count=retry_count)
         case Extend():
-            return _extend(tables, row, message, now)
+            step = _extend(tables, row, message, now)
         case Confirm():
-            return _confirm(tables, row, message, now)
+            step = _confirm(tables, row, message, now)
         case Release():
-            return _release(tables, row, message, now)
+            step = _release(tables, row, message, now)
         case Retry():
-            return _settle(tables, row, message, now)
+            step = _settle(tables, row, message, now)
+        case _:
+            step = model_schedule.tell(tables, row, message, now)
+    return step
 
 
 def claim(tables: Tables, ids: Collection[str], look: Look, now: int, token: int) -> Tables:
@@ -183,8 +118,7 @@ def broken_rules(tables: Tables) -> Iterable[str]:
     for row in tables.rows:
         due, at = row.alarm_dispatch_at, row.alarm_at
         rules = {
-            "the slot is what the state plans": at
-            == (row.expires_at if row.status == "held" else None),
+            "the slot is what the state plans": at == earliest(tables, row),
             "planned and tried go together": (at is None) == (due is None),
             "nothing is tried early": at is None or due is None or due >= at,
             "a new alarm is tried when it is due": row.alarm_attempts > 0 or due == at,
@@ -199,7 +133,7 @@ def broken_rules(tables: Tables) -> Iterable[str]:
 def _hold(tables: Tables, row: Row | None, message: Hold, now: int) -> Step:
     events: tuple[Event, ...] = ()
     if row is not None and row.status == "held" and not is_live(row, now):
-        tables, events, *_ = _expire(tables, row, "request", now, None)
+        tables, events, *_ = _expire(tables, row, "request", now)
         row = tables.row(message.id)
     is_named = message.holder != b""
     if row is not None and row.status == "held" and row.holder == message.holder and is_named:
@@ -218,11 +152,12 @@ def _hold(tables: Tables, row: Row | None, message: Hold, now: int) -> Step:
         deadline, deadline, 0, None,
     )  # fmt: skip
     event = Event(message.id, generation, "held", now, "request")
-    return Step(tables.with_row(held), (*events, event), changed=True)
+    others = tables.with_plans(one for one in tables.plans if one.reservation != message.id)
+    return Step(others.with_row(held), (*events, event), changed=True)
 
 
 def _renew(tables: Tables, row: Row, message: Hold, now: int) -> Step:
-    renewed = _until(row, _later(row, message, now))
+    renewed = _until(tables, row, _later(row, message, now))
     event = Event(row.id, row.generation, "renewed", now, "request")
     return Step(tables.with_row(renewed), (event,), changed=True)
 
@@ -237,14 +172,23 @@ def _limited_until(tables: Tables, message: Hold, now: int) -> int | None:
     return min(ends, default=now) if len(ends) >= message.max_per_holder else None
 
 
-def _expire(tables: Tables, row: Row | None, trigger: str, now: int, given: int | None) -> Step:
+def _expire(
+    tables: Tables,
+    row: Row | None,
+    trigger: str,
+    now: int,
+    *,
+    given: int | None = None,
+    retry_count: int = 0,
+) -> Step:
     at = now if given is None else given
     if row is None or row.status != "held" or at < row.expires_at:
         return Step(tables)
-    over = _idle(row)._replace(
+    over = new_alarm(row, None)._replace(
         status="expired", expired_at=at, expiration_count=row.expiration_count + 1
     )
-    event = Event(row.id, row.generation, "expired", now, str(trigger))
+    data = told(row.expires_at, now, retry_count) if trigger == "alarm" else None
+    event = Event(row.id, row.generation, "expired", now, str(trigger), data)
     return Step(tables.with_row(over), (event,), changed=True)
 
 
@@ -255,7 +199,7 @@ def _extend(tables: Tables, row: Row | None, message: Extend, now: int) -> Step:
     if deadline == row.expires_at:
         return Step(tables)
     event = Event(row.id, row.generation, "extended", now, "request")
-    return Step(tables.with_row(_until(row, deadline)), (event,), changed=True)
+    return Step(tables.with_row(_until(tables, row, deadline)), (event,), changed=True)
 
 
 def _confirm(tables: Tables, row: Row | None, message: Confirm, now: int) -> Step:
@@ -264,7 +208,8 @@ def _confirm(tables: Tables, row: Row | None, message: Confirm, now: int) -> Ste
     in_time = is_live(row, now) or (message.if_still_free and row.status in {"held", "expired"})
     if not _is_own(row, message) or not in_time:
         return _reject(tables, row, message, now)
-    kept = _idle(row)._replace(status="confirmed", confirmed_at=now)
+    kept = row._replace(status="confirmed", confirmed_at=now)
+    kept = with_slot(kept, earliest(tables, kept))
     event = Event(row.id, row.generation, "confirmed", now, "request")
     return Step(tables.with_row(kept), (event,), changed=True)
 
@@ -297,7 +242,7 @@ def _release(tables: Tables, row: Row | None, message: Release, now: int) -> Ste
     is_given_up = _is_own(row, message) and is_live(row, now)
     if not is_given_up and not (message.operator and row.status == "confirmed"):
         return Step(tables)
-    freed = _idle(row)._replace(status="released", released_at=now)
+    freed = new_alarm(row, None)._replace(status="released", released_at=now)
     event = Event(row.id, row.generation, "released", now, "request")
     return Step(tables.with_row(freed), (event,), changed=True)
 
@@ -306,9 +251,11 @@ def _settle(tables: Tables, row: Row | None, message: Retry, now: int) -> Step:
     if row is None or row.alarm_claim is None or row.alarm_claim != message.claim:
         return Step(tables)
     assert row.alarm_at is not None
-    planned = max(row.alarm_at, now + message.delay_ms)
-    if message.seen < row.expires_at:  # not tried yet: it does not wait for the backoff
-        planned = max(row.alarm_at, min(planned, row.expires_at))
+    times = [one.run_at for one in tables.planned_on(row)]
+    if row.status == "held":
+        times.append(row.expires_at)
+    untried = [at for at in times if at > message.seen]  # they do not wait for the backoff
+    planned = max(row.alarm_at, min([now + message.delay_ms, *untried]))
     events = (_failure(row, now),) if message.record else ()
     settled = row._replace(alarm_claim=None, alarm_dispatch_at=planned)
     return Step(tables.with_row(settled), events)
@@ -316,13 +263,7 @@ def _settle(tables: Tables, row: Row | None, message: Retry, now: int) -> Step:
 
 def _failure(row: Row, now: int) -> Event:
     assert row.alarm_at is not None
-    data = {
-        "scheduledTime": row.alarm_at,
-        "retryCount": row.alarm_attempts - 1,
-        "isRetry": row.alarm_attempts > 1,
-        "lateness": now - row.alarm_at,
-        "outcome": "failed",
-    }
+    data = told(row.alarm_at, now, row.alarm_attempts - 1, outcome="failed")
     return Event(row.id, row.generation, "alarm-failed", now, "alarm", data)
 
 
@@ -335,19 +276,7 @@ def _later(row: Row, message: Hold | Extend, now: int) -> int:
     return max(row.expires_at, min(now + message.ttl_ms, row.created_at + message.max_hold_ms))
 
 
-def _until(row: Row, deadline: int) -> Row:
-    """The row with this deadline; another one is another alarm."""
-    if deadline == row.expires_at:
-        return row
-    return row._replace(
-        expires_at=deadline,
-        alarm_at=deadline,
-        alarm_dispatch_at=deadline,
-        alarm_attempts=0,
-        alarm_claim=None,
-    )
-
-
-def _idle(row: Row) -> Row:
-    """The row without any alarm."""
-    return row._replace(alarm_at=None, alarm_dispatch_at=None, alarm_attempts=0, alarm_claim=None)
+def _until(tables: Tables, row: Row, deadline: int) -> Row:
+    """The row with this deadline."""
+    moved = row._replace(expires_at=deadline)
+    return with_slot(moved, earliest(tables, moved))

@@ -3,12 +3,13 @@
 from typing import NamedTuple
 
 from tests.torture.model_database import Committed
-from tests.torture.model_specification import Row, Tables
+from tests.torture.model_tables import Row, Tables
 
 
 class Attempt(NamedTuple):
-    """One claimed alarm. `phase`: `ring` its handler is next, `settle` only its settle is, `echo`
-    it is over, and may come again. It is fresh while the row's slot is still what it claimed.
+    """One claimed alarm. `phase`: `ring` its handler is next, `fire` it is at the events that are
+    `due`, `settle` only its settle is, `echo` it is over, and may come again. It is fresh while the
+    row's slot is still what it claimed, or what its events have moved it to.
     """
 
     id: str
@@ -17,6 +18,7 @@ class Attempt(NamedTuple):
     phase: str
     fresh: bool = True
     failed: bool = False
+    due: tuple[tuple[int, int], ...] = ()
 
 
 class Budget(NamedTuple):
@@ -29,19 +31,24 @@ class Budget(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything; `expired` are the reservations whose hold has expired already."""
+    """Everything; `expired` are the reservations whose hold has expired already, `happened` the
+    occurrences of plans that somebody still knows of.
+    """
 
     now: int
     tables: Tables
     attempts: tuple[Attempt, ...]
     budget: Budget
     expired: frozenset[str]
+    happened: frozenset[tuple[int, int]] = frozenset()
 
 
-def after(state: State, committed: Committed) -> State:
+def after(state: State, committed: Committed, *, is_fire: bool = False) -> State:
     """The state with what one message did; who still is at the alarm that it claimed is fresh."""
-    expired = set(state.expired)
+    expired, happened = set(state.expired), set(state.happened)
     for event in committed.events:
+        if event.planned is not None:
+            happened.add((event.planned, event.data["scheduledTime"]))
         if event.type == "held":
             expired.discard(event.reservation)
         elif event.type == "expired":
@@ -49,16 +56,27 @@ def after(state: State, committed: Committed) -> State:
     attempts = tuple(
         one._replace(
             fresh=one.fresh
-            and _is_same_claim(state.tables.row(one.id), committed.tables.row(one.id))
+            and _is_same_claim(
+                state.tables.row(one.id), committed.tables.row(one.id), may_move=is_fire
+            )
         )
         for one in state.attempts
     )
-    return state._replace(tables=committed.tables, attempts=attempts, expired=frozenset(expired))
+    return state._replace(
+        tables=committed.tables,
+        attempts=attempts,
+        expired=frozenset(expired),
+        happened=frozenset(happened),
+    )
 
 
-def _is_same_claim(before: Row | None, after: Row | None) -> bool:
+def _is_same_claim(before: Row | None, after: Row | None, *, may_move: bool) -> bool:
     """The alarm is the one that it was, and nobody has claimed it since."""
     if before is None or after is None:
+        return False
+    if may_move and after.alarm_claim is not None and after.alarm_claim == before.alarm_claim:
+        return True
+    if before.alarm_claim is not None and after.alarm_claim is None:  # it was set anew
         return False
     return alarm_of(before) == alarm_of(after) and after.alarm_attempts <= before.alarm_attempts
 
@@ -78,7 +96,17 @@ def with_phase(
 ) -> State:
     """The state with this attempt further on; an echo has no claim that could still stand."""
     now = _same(state, attempt)
-    changed = now._replace(phase=phase, failed=failed, fresh=now.fresh and phase != "echo")
+    changed = now._replace(phase=phase, failed=failed, fresh=now.fresh and phase != "echo", due=())
+    left = without(state, attempt)
+    return left._replace(attempts=(*left.attempts, changed))
+
+
+def with_due(
+    state: State, attempt: Attempt, due: tuple[tuple[int, int], ...], *, failed: bool = False
+) -> State:
+    """The state with these events still to be fired by this attempt."""
+    now = _same(state, attempt)
+    changed = now._replace(phase="fire", due=due, failed=now.failed or failed)
     left = without(state, attempt)
     return left._replace(attempts=(*left.attempts, changed))
 
@@ -101,8 +129,25 @@ def canonical(state: State) -> State:
     rejections = tuple(
         one for one in state.tables.rejections if one.generation == generations[one.reservation]
     )
-    attempts = tuple(sorted(one._replace(claim=names[one.claim]) for one in state.attempts))
-    return state._replace(tables=Tables(rows, rejections), attempts=attempts)
+    keys = {key: n for n, key in enumerate(sorted(_keys(state)), 1)}
+    attempts = tuple(
+        sorted(
+            one._replace(claim=names[one.claim], due=tuple((keys[key], at) for key, at in one.due))
+            for one in state.attempts
+        )
+    )
+    plans = tuple(sorted(one._replace(key=keys[one.key]) for one in state.tables.plans))
+    return state._replace(
+        tables=Tables(rows, rejections, plans, len(keys)),
+        attempts=attempts,
+        happened=frozenset((keys[key], at) for key, at in state.happened if key in keys),
+    )
+
+
+def _keys(state: State) -> set[int]:
+    """The numbers of plans that somebody still knows of."""
+    told = {key for one in state.attempts for key, _ in one.due}
+    return told | {one.key for one in state.tables.plans}
 
 
 def _forget(row: Row, names: dict[int, int], now: int) -> Row:

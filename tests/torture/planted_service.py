@@ -61,6 +61,28 @@ def let_the_last_one_win() -> None:
 
 
 @bug
+def drift_from_the_plan() -> None:
+    """What repeats is planned anew from the time at which it happened."""
+    advanced = "s.run_at + s.repeat_ms * ((:now - s.run_at) / s.repeat_ms + 1)"
+    _reword("FIRE_ADVANCE", advanced, ":now + s.repeat_ms")
+
+
+@bug
+def lose_what_repeats() -> None:
+    """What has happened is taken off the schedule, though it repeats."""
+    _reword("FIRE_DROP", " AND repeat_ms IS NULL", "")
+
+
+@bug
+def forget_what_is_next() -> None:
+    """After an event the slot is set to the deadline, whatever else is planned."""
+    _reword("PLAN_FIRED", "r.id = n.id AND r.alarm_at IS NOT n.alarm_at", "r.id = n.id")
+    _reword("PLAN_FIRED", "SET alarm_at = n.alarm_at", "SET alarm_at = r.expires_at")
+    for column in ("max(r.alarm_dispatch_at, n.alarm_at)", "ELSE n.alarm_at END"):
+        _reword("PLAN_FIRED", column, column.replace("n.alarm_at", "r.expires_at"))
+
+
+@bug
 def forget_alarms_at_start() -> None:
     """Only what was planned by this process is dispatched."""
     _reword("DUE", "alarm_dispatch_at <= :now", f"alarm_at BETWEEN {_wall_ms()} AND :now")

@@ -8,7 +8,13 @@ from typing import Any, Protocol
 from reservation_service.actor import ReservationActor, ReservationNamespace
 from reservation_service.errors import MessageFailed, ServiceError
 from reservation_service.reservation import AlarmInfo, Outcome, Reservation
-from reservation_service.storage.grouped_store import FindPage, GroupedStore, ReadBatch, WriteBatch
+from reservation_service.storage.grouped_store import (
+    FindPage,
+    GroupedStore,
+    ReadBatch,
+    ReadSchedules,
+    WriteBatch,
+)
 from reservation_service.store import Claim, Claimed, Retry
 from tests.torture.simulator_disk import PLANTED
 from tests.torture.simulator_world import World
@@ -31,9 +37,15 @@ class SlipperyStore(GroupedStore):
     """The real store; its answers to the dispatcher, and the settles, may be late or repeated."""
 
     def __init__(
-        self, host: Host, write: WriteBatch, read: ReadBatch, find: FindPage, **limits: int
+        self,
+        host: Host,
+        write: WriteBatch,
+        read: ReadBatch,
+        find: FindPage,
+        schedules: ReadSchedules,
+        **limits: int,
     ) -> None:
-        super().__init__(write, read, find, **limits)
+        super().__init__(write, read, find, schedules, **limits)
         self._host = host
 
     async def claim(self, claim: Claim) -> list[Claimed]:

@@ -14,11 +14,11 @@ from typing import Any, TypeVar, cast
 from reservation_service.actor import ReservationNamespace
 from reservation_service.alarms import AlarmClock, AlarmLimits
 from reservation_service.errors import ServiceError
-from reservation_service.reservation import HoldLimits, Reservation
+from reservation_service.reservation import HoldLimits, Reservation, Schedule
 from reservation_service.retry import RetryPolicy
-from reservation_service.storage import sqlite, sqlite_engine, sqlite_reads
+from reservation_service.storage import sqlite, sqlite_engine, sqlite_reads, sqlite_schedule
 from reservation_service.storage.migrations import load_migrations, migrate
-from reservation_service.store import Claimed, Page, Query, Result, StoreMessage
+from reservation_service.store import Claimed, Page, Query, Result, ScheduleQuery, StoreMessage
 from tests.torture.simulator_disk import PLANTED, Crashed, open_disk
 from tests.torture.simulator_dispatch import Deliveries, SlipperyStore
 from tests.torture.simulator_ledger import Ledger, slot_of
@@ -112,6 +112,7 @@ class Process:
             self.write,
             self.read,
             self.find,
+            self.schedules,
             batch_max=self._sizes.batch_max,
             queue_max=self._sizes.queue_max,
         )
@@ -222,6 +223,9 @@ class Process:
 
     async def find(self, query: Query) -> Page:
         return sqlite_reads.find_rows(self._disk, query)
+
+    async def schedules(self, queries: Sequence[ScheduleQuery]) -> list[Schedule]:
+        return sqlite_schedule.read_schedules(self._disk, queries, self.clock.now())
 
     async def _serve(
         self, call: Callable[[ReservationNamespace], Awaitable[T]], answer: asyncio.Future[T]

@@ -10,9 +10,10 @@ from reservation_service.storage import (
     sqlite_bookings,
     sqlite_purge,
     sqlite_reads,
+    sqlite_schedule,
 )
 
-MODULES = (sqlite, sqlite_alarms, sqlite_bookings, sqlite_purge, sqlite_reads)
+MODULES = (sqlite, sqlite_alarms, sqlite_bookings, sqlite_purge, sqlite_reads, sqlite_schedule)
 
 
 def statement(name: str) -> str:

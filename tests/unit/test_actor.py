@@ -16,16 +16,28 @@ from reservation_service.reservation import (
     Confirm,
     Expire,
     Extend,
+    Fire,
     Hold,
     HoldLimits,
     Message,
     Outcome,
+    PlannedEvent,
     Release,
     Reservation,
+    Schedule,
     Status,
     Trigger,
 )
-from reservation_service.store import Claim, Claimed, Page, Purge, Purged, Query, Retry
+from reservation_service.store import (
+    Claim,
+    Claimed,
+    Page,
+    Purge,
+    Purged,
+    Query,
+    Retry,
+    ScheduleQuery,
+)
 from tests.support.gates import Gate
 from tests.support.waiting import bounded
 
@@ -54,6 +66,8 @@ class Memory:
         self.begun: list[Message] = []
         self.ended: list[Message] = []
         self.read_ids: list[str] = []
+        self.queries: list[ScheduleQuery] = []
+        self.planned: list[PlannedEvent] = []
         self.gates: dict[str, Gate] = {}
         self.outcomes: dict[str, Outcome | Exception] = {}
         self.before_the_end: Callable[[], object] = lambda: None
@@ -79,6 +93,10 @@ class Memory:
 
     async def find(self, query: Query) -> Page:
         raise NotImplementedError
+
+    async def schedule(self, query: ScheduleQuery) -> Schedule:
+        self.queries.append(query)
+        return Schedule(row(query.reservation_id), is_own=True, events=self.planned)
 
     async def purge(self, purge: Purge) -> Purged:
         raise NotImplementedError
@@ -244,15 +262,37 @@ async def test_actors_vanish_when_nobody_uses_them(
     assert names_remembered(namespace, store) == set()
 
 
-async def test_the_alarm_and_its_replay_are_the_same_message_but_for_the_time(
+async def test_the_alarm_and_its_replay_are_the_same_message_but_for_what_it_is_told(
     store: Memory, namespace: ReservationNamespace
 ) -> None:
     actor = namespace.get_by_name("seat-1")
     await actor.alarm(AlarmInfo(scheduled_time=5, retry_count=3))
     await actor.process_expiry(5)
     assert store.ended == [
-        Expire("seat-1", Trigger.ALARM, None),
+        Expire("seat-1", Trigger.ALARM, None, retry_count=3),
         Expire("seat-1", Trigger.REPLAY, 5),
+    ]
+
+
+async def test_an_alarm_with_nothing_due_does_not_look_into_the_schedule(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    store.outcomes["seat-1"] = outcome_of(False, row("seat-1"))
+    await namespace.get_by_name("seat-1").alarm(AlarmInfo(5, 0))
+    assert store.queries == []
+
+
+async def test_an_alarm_expires_first_and_then_fires_what_is_due_in_order(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    store.outcomes["seat-1"] = Outcome(False, False, 1, row("seat-1"))
+    store.planned = [PlannedEvent(key, f"event-{key}", 1, None, None) for key in (7, 3)]
+    await namespace.get_by_name("seat-1").alarm(AlarmInfo(1, 2))
+    assert store.queries == [ScheduleQuery("seat-1", is_due_only=True)]
+    assert store.ended == [
+        Expire("seat-1", Trigger.ALARM, None, retry_count=2),
+        Fire("seat-1", 7, 1, retry_count=2),
+        Fire("seat-1", 3, 1, retry_count=2),
     ]
 
 

@@ -16,9 +16,27 @@ from reservation_service.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from reservation_service.reservation import HoldLimits, Message, Outcome, Reservation, Status
+from reservation_service.reservation import (
+    Fire,
+    HoldLimits,
+    Message,
+    Outcome,
+    PlannedEvent,
+    Reservation,
+    Schedule,
+    Status,
+)
 from reservation_service.retry import RetryPolicy
-from reservation_service.store import Claim, Claimed, Page, Purge, Purged, Query, Retry
+from reservation_service.store import (
+    Claim,
+    Claimed,
+    Page,
+    Purge,
+    Purged,
+    Query,
+    Retry,
+    ScheduleQuery,
+)
 from tests.support.clock import START, FakeClock
 from tests.support.gates import Gate
 from tests.support.recorder import Recorder
@@ -63,6 +81,8 @@ class Shelf:
         self.settled: list[Retry] = []
         self.gates: dict[str, Gate] = {}
         self.outcomes: dict[str, Outcome | Exception] = {}
+        self.planned: dict[str, list[PlannedEvent]] = {}
+        self.fired: dict[int, Outcome | Exception] = {}
         self.claim_failure: ServiceError | None = None
         self.settle_failure: ServiceError | None = None
 
@@ -92,7 +112,10 @@ class Shelf:
         self._changed.notify()
         if gate := self.gates.get(message.id):
             await gate.enter()
-        outcome = self.outcomes.get(message.id)
+        if isinstance(message, Fire):
+            outcome: Outcome | Exception | None = self.fired[message.key]
+        else:
+            outcome = self.outcomes.get(message.id)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome or outcome_of(True, row(message.id, is_running=False))
@@ -109,6 +132,11 @@ class Shelf:
 
     async def find(self, query: Query) -> Page:
         raise NotImplementedError
+
+    async def schedule(self, query: ScheduleQuery) -> Schedule:
+        assert query.is_due_only
+        name = query.reservation_id
+        return Schedule(row(name), is_own=False, events=self.planned.get(name, []))
 
     async def purge(self, purge: Purge) -> Purged:
         raise NotImplementedError
@@ -523,3 +551,49 @@ async def test_a_stop_waits_for_no_attempt_without_end(monkeypatch: pytest.Monke
         await bounded(asyncio.wait([made.task]), "the alarm clock to end")
     assert made.recorder.of("reservation-alarm") == []
     assert made.store.settled == []
+
+
+def due(*keys: int) -> list[PlannedEvent]:
+    return [PlannedEvent(key, f"event-{key}", START, None, None) for key in keys]
+
+
+async def test_an_alarm_whose_events_have_moved_the_slot_is_not_settled() -> None:
+    async with bench() as at:
+        at.store.outcomes["seat-1"] = outcome_of(False, row("seat-1"))
+        at.store.planned["seat-1"] = due(1, 2)
+        at.store.fired = {
+            1: outcome_of(True, row("seat-1")),
+            2: outcome_of(True, row("seat-1", is_running=False)),
+        }
+        at.store.put(row("seat-1"))
+        at.wake()
+        await at.seen("ok", "seat-1")
+        assert at.store.settled == []
+
+
+async def test_an_alarm_that_leaves_its_claim_is_settled_without_a_failure() -> None:
+    async with bench() as at:
+        at.store.outcomes["seat-1"] = outcome_of(False, row("seat-1"))
+        at.store.planned["seat-1"] = due(1)
+        at.store.fired = {1: outcome_of(True, row("seat-1"))}
+        at.store.put(row("seat-1"))
+        at.wake()
+        await at.seen("ok", "seat-1")
+        (retry,) = await at.store.has_settled()
+        assert not retry.record
+
+
+async def test_an_event_that_fails_stops_no_other_and_fails_the_attempt() -> None:
+    async with bench() as at:
+        at.store.outcomes["seat-1"] = outcome_of(False, row("seat-1"))
+        at.store.planned["seat-1"] = due(1, 2, 3)
+        at.store.fired = {
+            1: outcome_of(True, row("seat-1")),
+            2: MessageFailed(),
+            3: outcome_of(True, row("seat-1")),
+        }
+        at.store.put(row("seat-1"))
+        at.wake()
+        await at.seen("failed", "seat-1")
+        (retry,) = await at.store.has_settled()
+        assert (retry.record, len(at.store.applied)) == (True, 4)

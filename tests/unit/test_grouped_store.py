@@ -7,9 +7,26 @@ from typing import Any
 import pytest
 
 from reservation_service.errors import Overloaded, ServiceError, StorageFull
-from reservation_service.reservation import Expire, Hold, Outcome, Reservation, Status, Trigger
+from reservation_service.reservation import (
+    Expire,
+    Hold,
+    Outcome,
+    Reservation,
+    Schedule,
+    Status,
+    Trigger,
+)
 from reservation_service.storage.grouped_store import GroupedStore
-from reservation_service.store import Claim, Claimed, Page, Query, Result, Retry, StoreMessage
+from reservation_service.store import (
+    Claim,
+    Claimed,
+    Page,
+    Query,
+    Result,
+    Retry,
+    ScheduleQuery,
+    StoreMessage,
+)
 from tests.support.gates import Gate
 from tests.support.waiting import bounded
 
@@ -44,6 +61,9 @@ class Disk:
     async def find(self, query: Query) -> Page:
         raise AssertionError(query)
 
+    async def schedules(self, queries: Sequence[ScheduleQuery]) -> Sequence[Schedule]:
+        raise AssertionError(queries)
+
     def _result(self, message: StoreMessage) -> Result:
         if isinstance(message, Claim):
             return [Claimed(row("seat-5"), 1, 0)]
@@ -58,7 +78,9 @@ def disk() -> Disk:
 
 @pytest.fixture
 async def store(disk: Disk) -> AsyncIterator[GroupedStore]:
-    store = GroupedStore(disk.write, disk.read, disk.find, batch_max=10, queue_max=1)
+    store = GroupedStore(
+        disk.write, disk.read, disk.find, disk.schedules, batch_max=10, queue_max=1
+    )
     running = asyncio.create_task(store.run())
     yield store
     disk.gate.open()
