@@ -161,7 +161,7 @@ def _error(codes: Sequence[str]) -> Json:
 
 _WAIT = {
     *("already-held", "too-many-holds", "rate-limited", "overloaded"),
-    *("storage-full", "storage-unavailable", "outcome-unknown"),
+    *("storage-full", "storage-unavailable", "outcome-unknown", "too-many-readers"),
 }
 
 

@@ -100,6 +100,19 @@ async def test_what_is_about_all_is_for_operators_also_where_much_is_public(
     assert (await make(service, call, operate)).status == 200
 
 
+async def test_a_stream_of_all_is_for_operators_and_one_of_some_for_everybody_where_public(
+    start_service: StartService, database: Path
+) -> None:
+    token = new_key(database, "operate")
+    service = await start_service(auth=PUBLIC)
+    stream = {"Accept": "text/event-stream"}
+    assert refusal(await service.request("GET", "/events", headers=stream)) == "key-required"
+    async with service.follow("/events?reservation=seat-1") as some:
+        assert some.response.status == 200
+    async with service.follow("/events", key=token) as everything:
+        assert everything.response.status == 200
+
+
 @pytest.mark.parametrize("settings", [{}, NONE])
 async def test_where_no_key_is_required_everybody_may_make_every_call(
     start_service: StartService, settings: dict[str, object]

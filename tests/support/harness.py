@@ -156,6 +156,7 @@ class ServiceHarness:
         resumed: int | None = None,
         accept: str = "text/event-stream",
         origin: str | None = None,
+        key: str | None = None,
     ) -> Stream:
         """The events of `path` as a stream, from `resumed` on: use it with `async with`."""
         _, _, client = self._parts()
@@ -164,6 +165,8 @@ class ServiceHarness:
             headers["Last-Event-ID"] = str(resumed)
         if origin is not None:
             headers["Origin"] = origin
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
         url = URL(f"http://127.0.0.1:{self.port}{path}", encoded=True)
         return Stream(client.get(url, headers=headers, timeout=aiohttp.ClientTimeout()))
 

@@ -66,6 +66,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, database: Path) -> Iterat
 
 
 @pytest.fixture(scope="module")
+def operator(checkout: Checkout, database: Path) -> str:
+    """A key for everything."""
+    return checkout.operator(database)
+
+
+@pytest.fixture(scope="module")
 def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """Holds that last two seconds."""
     yield from served(tmp_path_factory.mktemp("hurried"), "--hold-seconds", "2")
@@ -173,13 +179,13 @@ def test_what_others_do_is_seen_by_the_feed_and_nobody_asks_in_vain(visit: Visit
     assert [url for url in another.requests if "/events?after=latest" in url] != []
 
 
-def test_an_expiry_is_seen_without_asking(visit: Visit, checkout: Checkout) -> None:
+def test_an_expiry_is_seen_without_asking(visit: Visit, checkout: Checkout, operator: str) -> None:
     one, another = visit(), visit()
     one.hold("hall-f2")
     another.sees("hall-f2", "held")
     asked = asks_for_all(another)
     over = {"now": checkout.row("hall-f2")["expiresAt"]}
-    assert checkout.call("POST", "/reservations/hall-f2/replay-alarm", over)["changed"]
+    assert checkout.call("POST", "/reservations/hall-f2/replay-alarm", over, operator)["changed"]
     another.sees("hall-f2", "free")
     assert asks_for_all(another) == asked
 
@@ -298,9 +304,8 @@ def test_paying_late_gets_the_seat_while_nobody_has_taken_it(
 
 
 def test_paying_late_is_refunded_when_somebody_else_has_the_seat(
-    visit: Visit, checkout: Checkout, database: Path
+    visit: Visit, checkout: Checkout, operator: str
 ) -> None:
-    operator = checkout.operator(database)
     one, another = visit(), visit()
     one.hold("hall-c5")
     one.press("Pay")
