@@ -84,7 +84,7 @@ def hunt(bug: Bug, first: int = 0) -> Report:
         return next((found for found in reports if found.violations), Report())
 
 
-FOUND_BY = {"head-includes-what-is-at-work": 18}
+FOUND_BY = {"head-includes-what-is-at-work": 18, "fire-what-is-over": 33}
 """Where the hunt for a rare bug may begin; an old number here costs time and nothing else."""
 
 HARNESS = Harness(
