@@ -92,12 +92,11 @@ WHERE reservation.status IN ('expired', 'released')
 
 _MOVED = f"""
 WITH n AS MATERIALIZED (
-    SELECT t.id, m.holder, m.generation, m.expires_at,
-           min(m.expires_at, coalesce({FIRST_PLANNED}, m.expires_at)) AS alarm_at
-    FROM (SELECT m.id, m.holder, m.generation,
+    SELECT t.id, t.holder, t.asked AS generation, t.expires_at,
+           min(t.expires_at, coalesce({FIRST_PLANNED}, t.expires_at)) AS alarm_at
+    FROM (SELECT t.id, t.generation, m.holder, m.generation AS asked,
                  max(t.expires_at, min(:now + m.ttl_ms, t.created_at + m.max_hold_ms)) AS expires_at
-          FROM ({MESSAGES}) AS m JOIN reservation AS t ON t.id = m.id) AS m
-    JOIN reservation AS t ON t.id = m.id)
+          FROM ({MESSAGES}) AS m JOIN reservation AS t ON t.id = m.id) AS t)
 UPDATE reservation AS r
 SET expires_at = n.expires_at, alarm_at = n.alarm_at,
     alarm_dispatch_at = CASE WHEN r.alarm_at IS n.alarm_at THEN r.alarm_dispatch_at

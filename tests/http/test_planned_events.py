@@ -15,6 +15,7 @@ from tests.http.bookings import DEADLINE, TTL_MS, bring, confirm, hold, path, re
 from tests.http.schedules import DAY, SECOND, cancel, happened, plan, planned, shown, times
 from tests.support.clock import START
 from tests.support.harness import ServiceHarness
+from tests.support.invariants import violations
 from tests.support.rows import history, row
 from tests.support.waiting import bounded
 
@@ -299,6 +300,20 @@ async def test_a_call_may_be_planned_again_after_a_time_out(service: ServiceHarn
     assert (await plan(service, "tick", repeatMs=SECOND)).status == 200
     await service.quiet()
     assert times(service) == [("tick", SECOND)]
+
+
+async def test_an_event_planned_anew_for_the_same_time_is_counted_anew(
+    service: ServiceHarness,
+) -> None:
+    service.poison.plant("call")
+    await planned(service, "call")
+    await service.advance(SECOND)
+    await service.advance(2 * SECOND)
+    await planned(service, "call", data="mended")
+    await service.quiet()
+    tried = service.recorder.of("reservation-alarm")
+    assert [one["retry_count"] for one in tried] == [0, 1, 0]
+    assert violations(service.database) == []
 
 
 async def test_a_replay_expires_and_fires_nothing(service: ServiceHarness) -> None:

@@ -28,7 +28,9 @@ def test_every_fault_strikes(report: Report, kind: str) -> None:
     assert report.figures.get(kind, 0) != 0
 
 
-@pytest.mark.parametrize("what", ["hold answered", "replay answered", "look answered"])
+@pytest.mark.parametrize(
+    "what", ["hold answered", "replay answered", "look answered", "plan done", "cancel done"]
+)
 def test_every_call_is_answered_in_between(report: Report, what: str) -> None:
     assert report.figures.get(what, 0) != 0
 

@@ -261,7 +261,7 @@ def _complaints(
             yield f"the row is at generation {row['generation']}, the log at {generation}"
         yield from _other_counts(last, row, is_whole=is_whole)
         yield from _other_times(last, row, is_whole=is_whole)
-    yield from _forgotten_failures(events)
+    yield from _forgotten_failures(events, row)
 
 
 def _misplaced(event: sqlite3.Row, generation: int) -> str:
@@ -309,13 +309,19 @@ def _other_times(events: list[sqlite3.Row], row: sqlite3.Row, *, is_whole: bool)
             yield f"{kind} at {recorded} by the log, at {shown} by the row"
 
 
-def _forgotten_failures(events: list[sqlite3.Row]) -> Iterator[str]:
-    """The retry count of one planned alarm only grows, across restarts too."""
+def _forgotten_failures(events: list[sqlite3.Row], row: sqlite3.Row | None) -> Iterator[str]:
+    """The retry count of one planned alarm only grows, across restarts too.
+
+    An event that is planned once more for the same time is a new alarm, and counts from 0.
+    """
+    is_held = row is not None and row["status"] in {"held", "expired"}
+    deadline = (row["generation"], row["expires_at"]) if row is not None and is_held else None
     counts: dict[tuple[int, int], int] = {}
     for event in events:
         if event["type"] == "alarm-failed":
             data = json.loads(event["data"])
             slot = event["generation"], data["scheduledTime"]
-            if data["retryCount"] <= counts.get(slot, -1):
+            is_anew = data["retryCount"] == 0 and slot != deadline
+            if data["retryCount"] <= counts.get(slot, -1) and not is_anew:
                 yield f"retry {data['retryCount']} after retry {counts[slot]}"
             counts[slot] = data["retryCount"]

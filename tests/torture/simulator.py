@@ -84,15 +84,7 @@ def hunt(bug: Bug, first: int = 0) -> Report:
         return next((found for found in reports if found.violations), Report())
 
 
-FOUND_BY = {
-    "settle-without-the-claim": 3,
-    "recover-forgets-the-count": 3,
-    "retry-in-a-day": 24,
-    "claim-excludes-nothing": 4,
-    "head-includes-what-is-at-work": 4,
-    "confirm-leaves-the-slot": 2,
-    "no-limit-per-holder": 2,
-}
+FOUND_BY = {"head-includes-what-is-at-work": 18, "fire-what-is-over": 33}
 """Where the hunt for a rare bug may begin; an old number here costs time and nothing else."""
 
 HARNESS = Harness(

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from reservation_service.storage import sqlite, sqlite_alarms
+from reservation_service.storage import sqlite, sqlite_alarms, sqlite_schedule
 from reservation_service.storage.group_commit import GroupCommit
 from reservation_service.store import Claim, Claimed, Result, StoreMessage
 from tests.torture.simulator_disk import Disk
@@ -123,6 +123,18 @@ BUGS: Mapping[str, Bug] = {
         "CONFIRM", "alarm_at = n.alarm_at,\n    alarm_dispatch_at", "alarm_dispatch_at"
     ),
     "release-whatever-was-held-before": lambda: changed("RELEASE", " AND r.status = 'held'"),
+    "fire-what-is-over": lambda: changed("FIRE", f" AND {sqlite_schedule.LIVE}"),
+    "plan-from-now": lambda: changed(
+        "FIRE_ADVANCE",
+        "s.run_at + s.repeat_ms * ((:now - s.run_at) / s.repeat_ms + 1)",
+        ":now + s.repeat_ms",
+    ),
+    "an-event-leaves-the-slot": lambda: changed(
+        "PLAN_FIRED", "WHERE r.id = n.id AND", "WHERE false AND"
+    ),
+    "a-new-hold-keeps-the-plans": lambda: changed(
+        "FORGET_PLANS", "s.generation < r.generation", "false"
+    ),
     "no-limit-per-holder": lambda: changed("SORT_NAMED", "holds > max_per_holder", "false"),
 }
 """By name; a name says what goes wrong."""

@@ -19,7 +19,7 @@ from reservation_service.errors import (
     StorageTrouble,
 )
 from reservation_service.refusals import Refused
-from reservation_service.reservation import ANONYMOUS, Outcome, Reservation
+from reservation_service.reservation import ANONYMOUS, Outcome, Plan, Reservation
 from tests.torture.simulator_disk import PLANTED
 from tests.torture.simulator_ledger import Change, Ledger
 from tests.torture.simulator_process import ConnectionLost
@@ -30,6 +30,8 @@ NAMED = ("ann", "bob", "cyd")
 HOLDERS = {name: sha256(name.encode()).digest() for name in NAMED} | {"anybody": ANONYMOUS}
 
 _TTLS_MS = (1, 100, 500, 1_000, 3_000, 10_000, 60_000)
+_LEADS_MS = (-60_000, 0, 100, 1_000, 3_000, 30_000, 90_000)
+_PERIODS_MS = (None, None, None, 7_000, 60_000)
 _PAUSE_SECONDS_MAX = (0.0, 0.05, 1.0, 10.0)
 _PATIENCE_SECONDS_MAX = 1.0
 _AGAIN = 0.7
@@ -57,6 +59,8 @@ class Caller:
     now: int
     holder: bytes
     generation: int | None
+    reservation_id: str
+    event_id: str
 
     def ttl_ms(self) -> int:
         return self.chance.choice(_TTLS_MS) + self.chance.randrange(10)
@@ -76,7 +80,7 @@ class Action:
 
     @property
     def needs_hold(self) -> bool:
-        return self.name in {"extend", "confirm", "release"}
+        return self.name in {"extend", "confirm", "release", "plan", "cancel"}
 
     @property
     def is_the_holders(self) -> bool:
@@ -133,6 +137,33 @@ def _replay(caller: Caller) -> tuple[str, Call]:
     return f"at {given - caller.now:+} ms", call
 
 
+def _plan(caller: Caller) -> tuple[str, Call]:
+    chance = caller.chance
+    run_at = max(1, caller.now + chance.choice(_LEADS_MS) + chance.randrange(10))
+    repeat_ms = chance.choice(_PERIODS_MS)
+    event = Plan(
+        caller.reservation_id,
+        caller.event_id,
+        run_at,
+        repeat_ms,
+        None,
+        caller.holder,
+        caller.generation,
+    )
+
+    async def call(actor: ReservationActor) -> Answer:
+        return _answer(await actor.plan(event))
+
+    return f"{caller.event_id} in {run_at - caller.now} ms, every {repeat_ms}", call
+
+
+def _cancel(caller: Caller) -> tuple[str, Call]:
+    async def call(actor: ReservationActor) -> Answer:
+        return _answer(await actor.cancel(caller.event_id, caller.holder))
+
+    return caller.event_id, call
+
+
 def _look(_caller: Caller) -> tuple[str, Call]:
     async def call(actor: ReservationActor) -> Answer:
         return Answer(False, await actor.status())
@@ -152,6 +183,8 @@ ACTIONS = (
     Action("revoke", 4, ("released", "request"), _revoke),
     Action("replay", 1, ("expired", "replay"), _replay),
     Action("look", 6, None, _look),
+    Action("plan", 8, None, _plan),
+    Action("cancel", 2, None, _cancel),
 )
 
 
@@ -164,6 +197,7 @@ class _Errand:
     holder: str
     arguments: str
     call: Call
+    event_id: str
 
     @property
     def change(self) -> Change | None:
@@ -194,6 +228,7 @@ class Client:
         self._has_left = False
         self._generations: dict[str, int] = {}
         self._holds: dict[str, str] = {}
+        self._plans: list[tuple[str, str]] = []
 
     def leave(self) -> None:
         self._has_left = True
@@ -224,8 +259,15 @@ class Client:
             holder = chance.choice(tuple(HOLDERS))
         is_exact = chance.random() < _WITH_GENERATION
         generation = self._generations.get(reservation_id) if is_exact else None
-        caller = Caller(chance, self._service.now(), HOLDERS[holder], generation)
-        return _Errand(action, reservation_id, holder, *action.plan(caller))
+        event_id = f"{self._name}-{len(self._plans)}"
+        if action.name == "cancel" and self._plans:
+            reservation_id, event_id = chance.choice(self._plans)
+        if action.name == "plan":
+            self._plans.append((reservation_id, event_id))
+        now, digest = self._service.now(), HOLDERS[holder]
+        caller = Caller(chance, now, digest, generation, reservation_id, event_id)
+        arguments, call = action.plan(caller)
+        return _Errand(action, reservation_id, holder, arguments, call, event_id)
 
     async def _try(self, errand: _Errand) -> bool:
         """One call, told to the ledger; False when the client does not know what it did."""
@@ -233,6 +275,8 @@ class Client:
         self._world.note(text)
         if change:
             self._ledger.ask(change)
+        if errand.action.name == "cancel":
+            self._ledger.cancel((errand.reservation_id, errand.event_id))
         try:
             answer = await self._send(errand)
         except (ConnectionLost, OutcomeUnknown, TimeoutError) as error:
@@ -251,6 +295,8 @@ class Client:
         self._world.figures[f"{errand.action.name} {verdict}"] += 1
         self._ledger.see(answer.row)
         self._generations[errand.reservation_id] = answer.row.generation
+        if errand.action.name == "plan" and answer.changed:
+            self._ledger.plan((errand.reservation_id, errand.event_id), answer.row.generation)
         if errand.action.is_the_holders and answer.changed:
             self._holds[errand.reservation_id] = errand.holder
             self._ledger.own(answer.row, errand.holder, is_named=errand.holder in NAMED)

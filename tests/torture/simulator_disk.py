@@ -30,6 +30,11 @@ CREATE TEMP TRIGGER planted_update BEFORE UPDATE ON main.reservation
 WHEN NEW.batch <> OLD.batch AND planted(NEW.id, NEW.status, NEW.changed_by)
 BEGIN SELECT RAISE(ABORT, 'planted'); END
 """,
+    """
+CREATE TEMP TRIGGER planted_event BEFORE INSERT ON main.event
+WHEN NEW.type = 'scheduled-event' AND planted(NEW.reservation, 'event', NEW."trigger")
+BEGIN SELECT RAISE(ABORT, 'planted'); END
+""",
 )
 
 

@@ -23,13 +23,23 @@ Hold = tuple[str, int]
 Slot = tuple[str, int, int]
 """A planned alarm: a reservation, its generation, and the time that was asked for."""
 
+Event = tuple[str, str]
+"""A reservation and one of its planned events; no two plans have the same."""
+
 ENDINGS = ("expired", "released")
+
+RUNG, EFFECTS = "rung", ("expired", "scheduled-event")
+"""What an alarm does; one ring may fire many events."""
 
 _AGE = {Status.HELD: 0, Status.EXPIRED: 1, Status.CONFIRMED: 2, Status.RELEASED: 3}
 """Within a generation the status only ever moves on."""
 
 _ROWS = "SELECT id, generation, status, created_at, expires_at FROM reservation"
 _EVENTS = 'SELECT reservation, generation, type, at, "trigger" FROM event'
+_PLANNED = """
+SELECT reservation, event_id FROM schedule
+UNION SELECT reservation, data->>'eventId' FROM event WHERE type = 'scheduled-event'
+"""
 
 
 class Ledger:
@@ -46,6 +56,8 @@ class Ledger:
         self._latest: dict[str, Reservation] = {}
         self._attempts: dict[Slot, int] = {}
         self._last_claim = 0
+        self._anew: set[Slot] = set()
+        self._planned: dict[Event, int] = {}
         self.broken: list[str] = []
 
     def ask(self, change: Change) -> None:
@@ -59,7 +71,21 @@ class Ledger:
 
     def fire(self, reservation_id: str) -> None:
         """The log said that an alarm of this reservation had its effect."""
-        self._fired[reservation_id, "expired", "alarm"] += 1
+        self._fired[reservation_id, RUNG, "alarm"] += 1
+
+    def plan(self, event: Event, generation: int) -> None:
+        """Somebody was told that this event is planned on this hold."""
+        self._planned[event] = generation
+
+    def cancel(self, event: Event) -> None:
+        """Somebody asks to take it off: from now on it may be there or not."""
+        self._planned.pop(event, None)
+
+    def set_anew(self, slot: Slot, *, counts_anew: bool) -> None:
+        """This alarm waits for no attempt at an older one of the same time."""
+        self._anew.add(slot)
+        if counts_anew:
+            self._attempts.pop(slot, None)
 
     def see(self, row: Reservation) -> None:
         """Somebody was shown this row: it is committed, and never taken back."""
@@ -91,7 +117,7 @@ class Ledger:
             if row.alarm_attempts <= self._attempts.get(slot, 0):
                 self.broken.append(f"attempt {row.alarm_attempts} again: {slot}")
             self._attempts[slot] = row.alarm_attempts
-            if slot in at_work:
+            if slot in at_work and slot not in self._anew:
                 self.broken.append(f"{slot} is claimed while its attempt is at work")
             if one.claimed_at < one.info.scheduled_time:
                 self.broken.append(f"{slot} is dispatched early, at {one.claimed_at}")
@@ -106,12 +132,19 @@ class Ledger:
         yield from self._miscounted(events)
         yield from self._forgotten(events)
         rows = {row[0]: row for row in connection.execute(_ROWS)}
+        known = set(connection.execute(_PLANNED))
+        for (name, event_id), generation in self._planned.items():
+            if name in rows and rows[name][1] == generation and (name, event_id) not in known:
+                yield f"{event_id} was planned on {name} and is lost"
         for name, told in self._latest.items():
             yield from _taken_back(told, rows.get(name))
 
     def _miscounted(self, events: Sequence[tuple[str, int, str, int, str]]) -> Iterator[str]:
         found = Counter(
             (name, SAYS.get(kind, kind), trigger) for name, _, kind, _, trigger in events
+        )
+        rings = Counter(
+            (name, RUNG, trigger) for name, _, kind, _, trigger in events if kind in EFFECTS
         )
         for change in sorted(self._certain.keys() | self._possible.keys()):
             least = self._certain[change]
@@ -121,8 +154,8 @@ class Ledger:
             if found[change] > most:
                 yield f"{change} happened {found[change]} times and was asked for {most} times"
         for change, least in self._fired.items():
-            if found[change] < least:
-                yield f"{change} was logged {least} times and happened {found[change]} times"
+            if rings[change] < least:
+                yield f"{change} was logged {least} times and happened {rings[change]} times"
 
     def _forgotten(self, events: Sequence[tuple[str, int, str, int, str]]) -> Iterator[str]:
         held = {

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from reservation_service.clock import Clock
-from reservation_service.reservation import Confirm, Extend, Release
+from reservation_service.reservation import Cancel, Confirm, Extend, Fire, Plan, Release
 from reservation_service.store import Claim, Retry, StoreMessage
 from tests.support.invariants import violations_in
 from tests.torture.simulator_disk import Disk
@@ -82,6 +82,9 @@ class Watch:
                 self._settled(message, before.get(message.id), after.get(message.id))
             elif isinstance(message, Extend | Confirm | Release):
                 self._changed(message, began_at, before.get(message.id), after.get(message.id))
+            if isinstance(message, Confirm | Plan | Cancel | Fire):
+                mine = before.get(message.id), after.get(message.id)
+                self._set_anew(*mine, may_be_claimed=has_claim)
         self._count_holds()
         if not all(isinstance(message, Claim) for message in messages):
             self._vain_looks = 0
@@ -109,6 +112,16 @@ class Watch:
         """A claim that does not stand any more gives no right to touch the row."""
         if before != after and (before is None or before.claim != message.claim):
             self._world.complain(f"an old settle made {before} {after}")
+
+    def _set_anew(self, before: Slot | None, after: Slot | None, *, may_be_claimed: bool) -> None:
+        """What was planned, or has happened, may make an alarm of a time that was tried before."""
+        if after is None or before == after or after.alarm_at is None:
+            return
+        is_unclaimed = after.claim is None or may_be_claimed
+        if is_unclaimed:
+            is_anew = after.attempts == 0 or may_be_claimed
+            slot = after.id, after.generation, after.alarm_at
+            self._ledger.set_anew(slot, counts_anew=is_anew)
 
     def _changed(
         self,

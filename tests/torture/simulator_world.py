@@ -32,6 +32,7 @@ USUAL = {
     "failing-after-effect": 0.05,
     "failing-alarm": 0.15,
     "failing-request": 0.05,
+    "failing-event": 0.1,
     "late-settle": 0.2,
     "repeated-settle": 0.3,
     "lost-answer": 0.1,
