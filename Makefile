@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install run demo example test test-system torture tools check lint format build lock clean
+.PHONY: help install run demo example test test-system torture bench tools check lint format build lock clean
 
 help: ## print the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -32,6 +32,9 @@ test-system: install tools ## the tests with real processes, other users and sys
 
 torture: install tools ## attack the promises for long; ARGS="power-cut --short" for less
 	$(BIN)/python -m tests.torture $(ARGS)
+
+bench: install tools ## how fast it is, beside the limits of its parts; ARGS="holds --rounds 3"
+	$(BIN)/python -m benchmarks $(ARGS)
 
 check: lint tools test test-system ## everything a change must pass
 

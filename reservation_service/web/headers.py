@@ -1,6 +1,6 @@
 """The headers that every answer has, whatever it is: a page, a problem, a stream."""
 
-from multidict import CIMultiDict
+from collections.abc import MutableMapping
 
 OF_ALL = {
     "Cache-Control": "no-store",
@@ -15,7 +15,7 @@ NO_CONTENT_RUNS = "default-src 'none'; frame-ancestors 'none'"
 """The policy of every answer that has none of its own."""
 
 
-def finish(headers: CIMultiDict[str], now: int) -> None:
+def finish(headers: MutableMapping[str, str], now: int) -> None:
     """Add them; `now` is service time, epoch ms."""
     headers["Server-Time"] = str(now)
     headers.update(OF_ALL)

@@ -159,7 +159,7 @@ def _plan(caller: Caller) -> tuple[str, Call]:
 
 def _cancel(caller: Caller) -> tuple[str, Call]:
     async def call(actor: ReservationActor) -> Answer:
-        return _answer(await actor.cancel(caller.event_id, caller.holder))
+        return _answer(await actor.cancel(caller.event_id, caller.holder, operator=False))
 
     return caller.event_id, call
 
