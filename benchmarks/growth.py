@@ -45,10 +45,10 @@ def measure(sheet: Sheet, size: Size) -> None:
 
 
 def _costs(database: Path, epoch: int) -> Iterator[tuple[str, tuple[float, str]]]:
+    seed(database, range(_DUE), lambda _: time.time_ns() // 1_000_000 - 1000, _due)
     with closing(open_durable(database)) as connection:
         transact = BatchTransaction(BootClock(), database, epoch)
         yield "hold", (_hold_some(connection, transact), "µs")
-        seed(database, range(_DUE), lambda _: time.time_ns() // 1_000_000 - 1000, _due)
         yield "alarm", (_expire_due(connection, transact), "µs")
         connection.execute("DELETE FROM event WHERE reservation GLOB 'new-*'")
         connection.execute("DELETE FROM reservation WHERE id GLOB 'new-*'")
