@@ -55,6 +55,11 @@ FILES_BESIDE_CONNECTIONS = 64
 """Databases, pipes, listeners and what libraries open."""
 
 
+GC_THRESHOLDS = 50_000, 20, 100
+"""Requests leave few cycles behind: looking for them 70 times less often saves a hold 19,000 of
+650,000 instructions (callgrind, 64 connections)."""
+
+
 async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError when it refuses to."""
     _allow_open_files(settings.server.connections_max + BACKLOG + FILES_BESIDE_CONNECTIONS)
@@ -67,6 +72,7 @@ async def serve(settings: Settings) -> int:
     await service.start()
     gc.collect()
     gc.freeze()  # what was made for good need not be looked at by every later collection
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         return await service.run()
     finally:
