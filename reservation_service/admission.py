@@ -16,7 +16,7 @@ from reservation_service.web.api import ApiLimits
 from reservation_service.web.documentation import Documentation
 from reservation_service.web.guard import Doorkeeper, shown_path
 from reservation_service.web.openapi import build_document
-from reservation_service.web.operations import operations
+from reservation_service.web.operations import Json, operations
 from reservation_service.web.rates import Rates
 from reservation_service.web.server import Observe
 from reservation_service.web.whoami import WhoAmI
@@ -54,19 +54,19 @@ class Admission:
 
     def protect(self, routes: Sequence[web.RouteDef], limits: ApiLimits) -> list[web.RouteDef]:
         """These routes, those about callers and the API itself, each behind its check."""
-        documentation = Documentation()
+        documentation = Documentation(lambda: self._describe(every, limits))
         every = [*routes, *WhoAmI(self._doorkeeper.is_required).routes(), *documentation.routes()]
-        known = operations(limits)
-        served = [f"{route.method} {shown_path(route.path)}" for route in every]
-        documentation.describe(
-            build_document(
-                limits.service_name,
-                {name: known[name] for name in served if name in known},
-                asks_for_keys=not self._doorkeeper.never_required,
-                is_public=self._doorkeeper.is_public,
-            )
-        )
         return self._doorkeeper.protect(every)
+
+    def _describe(self, routes: Sequence[web.RouteDef], limits: ApiLimits) -> Json:
+        known = operations(limits)
+        served = [f"{route.method} {shown_path(route.path)}" for route in routes]
+        return build_document(
+            limits.service_name,
+            {name: known[name] for name in served if name in known},
+            asks_for_keys=not self._doorkeeper.never_required,
+            is_public=self._doorkeeper.is_public,
+        )
 
     async def _require_privacy(self) -> None:
         """Without keys nobody else may get here, not by a proxy either. Raises StartupError."""

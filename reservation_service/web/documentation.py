@@ -4,6 +4,7 @@ The page needs nothing from elsewhere: its script and style come with swagger-ui
 script of its own text, so that it can forbid all others.
 """
 
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,14 +46,11 @@ _POLICY = (
 
 
 class Documentation:
-    """The handlers; `describe` gives them the document once every route is known."""
+    """The handlers; the document is made by `describe` when somebody first asks for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, describe: Callable[[], Json]) -> None:
+        self._describe = describe
         self._document = b""
-
-    def describe(self, document: Json) -> None:
-        """Take the document that is served from now on."""
-        self._document = msgspec.json.encode(document)
 
     def routes(self) -> list[web.RouteDef]:
         """What to add to an application's router."""
@@ -63,6 +61,7 @@ class Documentation:
         ]
 
     async def document(self, _request: web.Request) -> web.Response:
+        self._document = self._document or msgspec.json.encode(self._describe())
         return json_response(self._document)
 
     async def page(self, _request: web.Request) -> web.Response:

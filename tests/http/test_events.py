@@ -1,6 +1,7 @@
 """The log over HTTP: pages and streams of all events, of some reservations, of one."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ async def service(start_service: StartService) -> ServiceHarness:
 def recorded(service: ServiceHarness, *names: str) -> list[Event]:
     """What the log has, as it should be told; rows of the table have their data as text."""
     return [
-        {name: event[name] for name in FIELDS}
+        {name: event[name] for name in FIELDS} | {"data": json.loads(event["data"] or "null")}
         for event in events(service.database)
         if not names or event["reservation"] in names
     ]
