@@ -5,6 +5,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
+# Real processes in real time: one after another, since neighbours would make them late.
+IN_REAL_TIME := tests/process tests/test_demo.py
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -25,7 +28,8 @@ example: install ## a checkout on 127.0.0.1:8788 beside the service; ARGS="--hel
 	@$(BIN)/python -m examples.checkout $(ARGS)
 
 test: install ## the tests that need Python alone
-	$(BIN)/pytest -m "not system"
+	$(BIN)/pytest -m "not system" -n auto --dist worksteal $(addprefix --ignore=,$(IN_REAL_TIME))
+	$(BIN)/pytest -m "not system" $(IN_REAL_TIME)
 
 test-system: install tools ## the tests with real processes, other users and system tools
 	$(BIN)/pytest -m system
