@@ -26,6 +26,7 @@ from reservation_service.clock import BootClock, Clock, watch_divergence
 from reservation_service.config import Settings
 from reservation_service.errors import ServiceError, StartupError
 from reservation_service.housekeeping import MS_PER_DAY, Housekeeping
+from reservation_service.monitoring import Monitoring
 from reservation_service.reservation import HoldLimits
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage.grouped_store import GroupedStore
@@ -55,7 +56,7 @@ async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError when it refuses to."""
     _allow_open_files(settings.server.connections_max + BACKLOG + FILES_BESIDE_CONNECTIONS)
     clock = BootClock()
-    telemetry = Telemetry(clock)
+    telemetry = Telemetry(clock, is_for_people=settings.log.format == "console")
     service = Service(settings, clock, telemetry.observe)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,10 +109,11 @@ class Service:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._observe = observe
+        self._monitoring = Monitoring(settings, clock, observe)
+        self._observe = self._monitoring.observe
         self._waker = waker
         self._jitter = jitter
-        self._admission = Admission(settings, clock, observe)
+        self._admission = Admission(settings, clock, self._observe)
         self._opened = AsyncExitStack()
         self._work: list[asyncio.Task[None]] = []
         self._stop_requested = asyncio.Event()
@@ -126,7 +128,8 @@ class Service:
             raise
 
     def request_stop(self) -> None:
-        """Let `run` return 0."""
+        """Let `run` return 0; not ready from now on."""
+        self._monitoring.stop()
         self._stop_requested.set()
 
     async def run(self) -> int:
@@ -141,8 +144,13 @@ class Service:
         return 1
 
     async def stop(self) -> bool:
-        """Answer what was taken, commit, close; False when `STOP_SECONDS_MAX` were not enough."""
+        """Answer what was taken, commit, close; False when `STOP_SECONDS_MAX` were not enough.
+
+        Before that, `server.drain_ms` for those who send calls here to notice that it is not ready.
+        """
         self._observe("service-stopping")
+        if self._stop_requested.is_set():
+            await asyncio.sleep(self._settings.server.drain_ms / 1000)
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await self._opened.aclose()
@@ -173,7 +181,7 @@ class Service:
         """The two paths: routes to actors, and the alarm clock to the same actors."""
         settings = self._settings
         store = GroupedStore(
-            engine.write,
+            self._monitoring.metrics.measured(engine.write),
             engine.read,
             engine.find,
             batch_max=settings.writer.batch_max,
@@ -202,11 +210,17 @@ class Service:
         )
         self._run(alarm_clock.run())
         self._run(self._check_integrity(engine))
+        self._run(self._count_pending(engine))
         housekeeping = _housekeeping(settings, store, self._clock, self._observe)
         scheduler.add_job(housekeeping.purge, "cron", minute=PURGE_MINUTE, misfire_grace_time=None)
         limits = _api_limits(settings)
         return self._admission.protect(
-            [*Api(namespace, limits).routes(), *Lists(namespace, store, limits).routes()], limits
+            [
+                *Api(namespace, limits).routes(),
+                *Lists(namespace, store, limits).routes(),
+                *self._monitoring.watch(engine, store, alarm_clock),
+            ],
+            limits,
         )
 
     def _start_scheduler(self) -> AsyncIOScheduler:
@@ -229,6 +243,10 @@ class Service:
         self._observe("integrity-checked")
         await self._stop_requested.wait()
 
+    async def _count_pending(self, engine: SqliteEngine) -> None:
+        await self._monitoring.count_pending(engine)
+        await self._stop_requested.wait()
+
     async def _listen(self, routes: list[web.RouteDef]) -> None:
         server = self._settings.server
         connections = Connections(server.connections_max)
@@ -236,6 +254,7 @@ class Service:
             self._clock,
             self._observe,
             connections,
+            self._monitoring.metrics.count_request,
             requests_max=server.requests_max,
             stuck_after=self._settings.alarms.stuck_after,
         )

@@ -19,14 +19,17 @@ LAYERS = [
     ["__main__"],
     ["cli", "demo"],
     ["service"],
-    ["admission"],
-    ["web", "webhooks", "alarms", "housekeeping", "waker", "storage", "telemetry", "keys"],
+    ["admission", "monitoring"],
+    [
+        *("web", "webhooks", "alarms", "housekeeping", "waker", "storage", "telemetry", "keys"),
+        *("metrics", "readiness"),
+    ],
     ["config"],
     ["actor"],
     ["store", "events"],
     ["refusals"],
     ["reservation", "retry", "access"],
-    ["errors", "clock"],
+    ["errors", "clock", "correlation"],
     ["__init__"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -39,8 +42,9 @@ PORTS = {("waker", "alarms")}
 
 # Wired in one place: everybody else is handed values and an `observe`.
 ONLY_FOR = {
-    "config": {"cli", "demo", "service", "admission"},
+    "config": {"cli", "demo", "service", "admission", "monitoring"},
     "telemetry": {"cli", "demo", "service"},
+    "metrics": {"monitoring"},
 }
 
 

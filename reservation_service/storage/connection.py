@@ -67,6 +67,14 @@ class Connection(aiosqlite.Connection):
         result: T = await self._execute(function, self._conn, *args, **kw)  # type: ignore[no-untyped-call]
         return result
 
+    async def run_with(
+        self,
+        function: Callable[[sqlite3.Connection, sqlite3.Connection], T],
+        idle: "Connection",
+    ) -> T:
+        """Call `function(connection, other)` on this one's thread, while the other is `idle`."""
+        return await self.run(function, idle._conn)  # noqa: SLF001 - another one of ours
+
     async def close(self) -> None:
         """Close, and see the thread's last answer come, cancelled meanwhile or not."""
         closing = asyncio.ensure_future(super().close())
