@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 LAYERS = [
     ["__main__"],
     ["cli", "demo"],
+    ["operating"],
+    ["command_line"],
     ["service"],
     ["admission", "monitoring"],
     [
@@ -42,7 +44,7 @@ PORTS = {("waker", "alarms")}
 
 # Wired in one place: everybody else is handed values and an `observe`.
 ONLY_FOR = {
-    "config": {"cli", "demo", "service", "admission", "monitoring"},
+    "config": {"cli", "command_line", "demo", "service", "admission", "monitoring"},
     "telemetry": {"cli", "demo", "service"},
     "metrics": {"monitoring"},
 }
