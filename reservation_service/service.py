@@ -22,16 +22,15 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from reservation_service.actor import ReservationNamespace
 from reservation_service.admission import Admission
 from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
+from reservation_service.chores import schedule_chores
 from reservation_service.clock import BootClock, Clock, watch_divergence
 from reservation_service.config import Settings
 from reservation_service.errors import ServiceError, StartupError
-from reservation_service.housekeeping import MS_PER_DAY, Housekeeping
 from reservation_service.monitoring import Monitoring
 from reservation_service.reservation import HoldLimits
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.storage.sqlite_engine import Recovery, Reloaded, SqliteEngine
-from reservation_service.store import Store
 from reservation_service.telemetry import Telemetry
 from reservation_service.waker import SchedulerWaker
 from reservation_service.web.api import Api, ApiLimits
@@ -43,10 +42,6 @@ from reservation_service.web.server import BACKLOG, HttpServer
 
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
-
-
-PURGE_MINUTE = 17
-"""Once an hour, away from the full hour when everybody else's jobs run."""
 
 FILES_BESIDE_CONNECTIONS = 64
 """Databases, pipes, listeners and what libraries open."""
@@ -211,8 +206,7 @@ class Service:
         self._run(alarm_clock.run())
         self._run(self._check_integrity(engine))
         self._run(self._count_pending(engine))
-        housekeeping = _housekeeping(settings, store, self._clock, self._observe)
-        scheduler.add_job(housekeeping.purge, "cron", minute=PURGE_MINUTE, misfire_grace_time=None)
+        schedule_chores(scheduler, settings, store, engine, self._clock, self._observe)
         limits = _api_limits(settings)
         return self._admission.protect(
             [
@@ -335,16 +329,6 @@ def _alarm_limits(settings: Settings) -> AlarmLimits:
         claim_max=alarms.claim_max,
         in_flight_max=alarms.in_flight_max,
         stuck_after=alarms.stuck_after,
-    )
-
-
-def _housekeeping(settings: Settings, store: Store, clock: Clock, observe: Observe) -> Housekeeping:
-    return Housekeeping(
-        store,
-        clock,
-        observe,
-        reservations_kept_ms=settings.reservations.retention_days * MS_PER_DAY,
-        events_kept_ms=settings.events.retention_days * MS_PER_DAY,
     )
 
 

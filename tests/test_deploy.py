@@ -17,7 +17,19 @@ DEPLOY = ROOT / "deploy"
 OPERATIONS = ROOT / "docs" / "operations.md"
 
 LABELS = {"instance", "job", "le", "route", "status", "kind", "trigger", "outcome", "code", "table"}
-KNOWN = names(Metrics().render(Standing(*[0] * 9, transitions={})).decode()) | {"up"}
+STANDING = Standing(
+    queue_depth=0,
+    feed_readers=0,
+    clock_divergence_ms=0,
+    database_bytes=0,
+    wal_bytes=0,
+    pending=0,
+    overdue=0,
+    overdue_ms=0,
+    stuck=0,
+    transitions={},
+)
+KNOWN = names(Metrics().render(STANDING).decode()) | {"up"}
 
 
 def rules() -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ LAYERS = [
     ["operating"],
     ["command_line"],
     ["service"],
-    ["admission", "monitoring"],
+    ["admission", "monitoring", "chores"],
     [
         *("web", "webhooks", "alarms", "housekeeping", "waker", "storage", "telemetry", "keys"),
         *("metrics", "readiness"),
@@ -44,7 +44,7 @@ PORTS = {("waker", "alarms")}
 
 # Wired in one place: everybody else is handed values and an `observe`.
 ONLY_FOR = {
-    "config": {"cli", "command_line", "demo", "service", "admission", "monitoring"},
+    "config": {"cli", "command_line", "demo", "service", "admission", "monitoring", "chores"},
     "telemetry": {"cli", "demo", "service"},
     "metrics": {"monitoring"},
 }

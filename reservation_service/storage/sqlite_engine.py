@@ -6,15 +6,21 @@ the due index, and the claims that a dead process left behind.
 
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from reservation_service.clock import Clock
 from reservation_service.errors import DatabaseUnusable, StartupError, StorageUnavailable
 from reservation_service.reservation import Reservation
-from reservation_service.storage import sqlite, sqlite_alarms, sqlite_reads, sqlite_tally
+from reservation_service.storage import (
+    sqlite,
+    sqlite_alarms,
+    sqlite_reads,
+    sqlite_tally,
+    sqlite_upkeep,
+)
 from reservation_service.storage.connection import (
     Connection,
     failure_before_commit,
@@ -27,6 +33,9 @@ from reservation_service.storage.lock import DatabaseLock
 from reservation_service.storage.migrations import check_origin, load_migrations, migrate
 from reservation_service.storage.sqlite_tally import Tally
 from reservation_service.store import Page, Query, Result, StoreMessage
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 COUNTED_MAX = 1000
 """Counting stops here, so that a start takes the same time whatever waited."""
@@ -73,6 +82,7 @@ class SqliteEngine:
         self._writer = writer
         self._reader: Connection | None = None
         self._transaction: sqlite.BatchTransaction | None = None
+        self._cut = sqlite_upkeep.WalCutter(database)
 
     @classmethod
     async def open(cls, database: Path) -> Self:
@@ -145,6 +155,22 @@ class SqliteEngine:
                 await reader.interrupt()
                 await reader.close()
         except sqlite3.Error as error:
+            raise StorageUnavailable from error
+
+    async def optimize(self) -> None:
+        """Bring the planner's statistics up to date. Raises a ServiceError."""
+        await self._keep_up(sqlite_upkeep.optimize)
+
+    async def cut_wal(self, now: int) -> int:
+        """Empty the write-ahead log, if it is not in use; the bytes that it had."""
+        return await self._keep_up(self._cut, now)
+
+    async def _keep_up(
+        self, work: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kw: P.kwargs
+    ) -> T:
+        try:
+            return await self._writer.run(work, *args, **kw)
+        except (sqlite3.Error, OSError) as error:
             raise StorageUnavailable from error
 
     async def destroy(self, clock: Clock) -> int:
