@@ -32,6 +32,6 @@ VOLUME ["/data"]
 EXPOSE 8787
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15s --retries=3 \
-    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8787/', timeout=2)"]
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8787/healthz', timeout=2)"]
 ENTRYPOINT ["reservation-service"]
 CMD ["serve"]

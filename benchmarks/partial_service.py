@@ -118,13 +118,19 @@ async def main(layer: str, database: Path, sync_ms: float) -> None:
 
 async def _listen(store: Store) -> None:
     connections = Connections(2000)
-    surroundings = Surroundings(_CLOCK, _ignore, connections, requests_max=1000, stuck_after=6)
+    surroundings = Surroundings(
+        _CLOCK, _ignore, connections, _uncounted, requests_max=1000, stuck_after=6
+    )
     namespace = ReservationNamespace(store, _HOLD_LIMITS)
     app = surroundings.build_app(Api(namespace, _LIMITS).routes(), 16_384)
     server = HttpServer(app, connections, _ignore, surroundings.finish, access_log=False)
     await server.start("127.0.0.1", 0)
     sys.stdout.write(f'{{"event":"service-started","port":{server.port}}}\n')
     sys.stdout.flush()
+
+
+def _uncounted(_route: str, _status: int, _seconds: float) -> None:
+    """Nobody scrapes here."""
 
 
 def _ignore(_name: str, **_fields: object) -> None:

@@ -75,6 +75,8 @@ class AlarmClock:
         self._running: dict[tuple[str, int], tuple[Claimed, asyncio.Task[None]]] = {}
         self._patience = _Patience(limits.attempt_timeout_ms / 1000)
         self._pause = _Pause(observe)
+        self.looked_at = clock.now()
+        """When it last went to look into the table, epoch ms."""
 
     def expect(self, next_due_at: int | None) -> None:
         """A commit went through, and this is the head of the due index now (epoch ms)."""
@@ -87,6 +89,7 @@ class AlarmClock:
         """Look, dispatch, wait, until cancelled; then the attempts at work get a moment to end."""
         try:
             while True:
+                self.looked_at = self._clock.now()
                 await self._dispatch_due()
                 await self._waker.wait()
                 self._pause.try_again()

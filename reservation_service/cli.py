@@ -1,4 +1,4 @@
-"""The command line: `serve`, `keys`, `migrate`, `demo`, `destroy`.
+"""The command line: `serve`, `keys`, `migrate`, `demo`, `destroy`, and what operators ask with.
 
 Exit status 0 is success, 1 a refusal told in one sentence on standard error, 2 a command line
 that is not understood, 130 an interruption. A mistake of the operator never shows a stack trace.
@@ -8,23 +8,28 @@ finds somebody who handles it.
 """
 
 import asyncio
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from reservation_service.errors import StartupError
+from reservation_service.command_line import (
+    NAME,
+    Refusal,
+    config_option,
+    database_option,
+    refusals,
+    settings_of,
+)
+from reservation_service.operating.commands import OPERATING
 
 if TYPE_CHECKING:
     from reservation_service.config import Settings
     from reservation_service.keys.key_file import KeyFile
 
-NAME = "reservation-service"
 INTERRUPTED = 130
 
 
@@ -41,14 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(status)
 
 
-class Refusal(click.ClickException):
-    """Ends a command with status 1 and its sentences, a line for each."""
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        for sentence in self.message.splitlines():
-            click.echo(f"{NAME}: {sentence}", file=file, err=True)
-
-
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
         try:
@@ -58,19 +55,6 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
                 "Only an installed package has a version, and this one is not."
             ) from error
         context.exit()
-
-
-database_option = click.option(
-    "--database",
-    type=click.Path(readable=False, path_type=Path),
-    help="The SQLite file, relative to the working directory.  [storage.database]",
-)
-config_option = click.option(
-    "--config",
-    "file",
-    type=click.Path(readable=False, path_type=Path),
-    help="The configuration file; ./config.toml if there is one.",
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -95,8 +79,8 @@ def serve(host: str | None, port: int | None, database: Path | None, file: Path 
     """Run the service until SIGTERM or Ctrl-C."""
     from reservation_service import service  # noqa: PLC0415 - see above
 
-    with _refusals():
-        settings = _settings(file, host=host, port=port, database=database)
+    with refusals():
+        settings = settings_of(file, host=host, port=port, database=database)
         return asyncio.run(service.serve(settings))
 
 
@@ -107,8 +91,8 @@ def migrate(database: Path | None, file: Path | None) -> None:
     """Bring the database up to date; `serve` does it too."""
     from reservation_service import service  # noqa: PLC0415 - see above
 
-    with _refusals():
-        settings = _settings(file, database=database)
+    with refusals():
+        settings = settings_of(file, database=database)
         applied = asyncio.run(service.migrate(settings))
     for name in applied:
         click.echo(f"applied {name}")
@@ -140,8 +124,8 @@ def destroy(database: Path | None, file: Path | None, name: str | None) -> None:
     """
     from reservation_service import service  # noqa: PLC0415 - see above
 
-    with _refusals():
-        settings = _settings(file, database=database)
+    with refusals():
+        settings = settings_of(file, database=database)
         _confirm(settings, name)
         deleted = asyncio.run(service.destroy(settings))
     click.echo(f"deleted {deleted} reservations from {settings.storage.database}")
@@ -170,7 +154,7 @@ def add_key(name: str, scope: str, database: Path | None, file: Path | None) -> 
     from reservation_service.access import Scope  # noqa: PLC0415 - see above
     from reservation_service.clock import BootClock  # noqa: PLC0415 - see above
 
-    with _refusals():
+    with refusals():
         token = _key_file(file, database).add(name, Scope(scope), BootClock().now())
     click.echo(token)
     click.echo("Keep it as a secret; it is not shown again.", err=True)
@@ -183,7 +167,7 @@ def list_keys(database: Path | None, file: Path | None) -> None:
     """Show every key: its name, its scope and since when there is it; no tokens."""
     from reservation_service.clock import utc_text  # noqa: PLC0415 - see above
 
-    with _refusals():
+    with refusals():
         known = _key_file(file, database).read() or ()
     for key in known:
         click.echo(f"{key.name:<40} {key.scope:<8} {utc_text(key.created_at)}")
@@ -195,26 +179,19 @@ def list_keys(database: Path | None, file: Path | None) -> None:
 @config_option
 def revoke_key(name: str, database: Path | None, file: Path | None) -> None:
     """Take the key called NAME back, for good."""
-    with _refusals():
+    with refusals():
         _key_file(file, database).revoke(name)
     click.echo(f"revoked {name}")
+
+
+for command in OPERATING:
+    commands.add_command(command)
 
 
 def _key_file(file: Path | None, database: Path | None) -> "KeyFile":
     from reservation_service.keys.key_file import KeyFile  # noqa: PLC0415 - see above
 
-    return KeyFile(_settings(file, database=database).storage.database)
-
-
-def _settings(file: Path | None, **options: object) -> "Settings":
-    from reservation_service import config  # noqa: PLC0415 - see above
-
-    sections = {"host": "server", "port": "server", "database": "storage"}
-    overrides: dict[str, dict[str, object]] = {}
-    for key, value in options.items():
-        if value is not None:
-            overrides.setdefault(sections[key], {})[key] = value
-    return config.load(file, overrides, os.environ)
+    return KeyFile(settings_of(file, database=database).storage.database)
 
 
 def _confirm(settings: "Settings", name: str | None) -> None:
@@ -232,14 +209,3 @@ def _ask(settings: "Settings") -> str:
     except click.Abort as error:
         click.echo(err=True)
         raise Refusal("No name was typed; nothing was deleted.") from error
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    from reservation_service.config import ConfigurationError  # noqa: PLC0415 - see above
-    from reservation_service.keys.key_file import KeyFileError  # noqa: PLC0415 - see above
-
-    try:
-        yield
-    except (ConfigurationError, KeyFileError, StartupError) as error:
-        raise Refusal(str(error)) from error

@@ -116,6 +116,7 @@ class ServerSettings(Section):
     body_bytes_max: int = _number(16_384, 256, 1_048_576)
     requests_max: int = _number(1_000, 1, 100_000)
     connections_max: int = _number(2_000, 1, 100_000)
+    drain_ms: int = _number(0, 0, 60_000)
     hosts: Annotated[tuple[str, ...], AfterValidator(_names)] = Field(
         default=(), strict=False, description='a list of host names such as "booking.example"'
     )
@@ -223,6 +224,7 @@ class AlarmsSettings(Section):
     stuck_after: int = _number(6, 1, 1_000)
     claim_max: int = _number(1_000, 1, 100_000)
     in_flight_max: int = _number(4_000, 1, 100_000)
+    overdue_max_seconds: int = _number(5, 1, 86_400)
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -241,9 +243,10 @@ class WriterSettings(Section):
 
 
 class LogSettings(Section):
-    """What is logged beside the service's own events."""
+    """What is logged beside the service's own events, and how it looks."""
 
     access: bool = _switch(True)
+    format: Literal["json", "console"] = Field(default="json", description='"json" or "console"')
 
 
 class Settings(BaseSettings):

@@ -22,16 +22,16 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from reservation_service.actor import ReservationNamespace
 from reservation_service.admission import Admission
 from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
+from reservation_service.chores import schedule_chores
 from reservation_service.clock import BootClock, Clock, watch_divergence
 from reservation_service.config import Settings
 from reservation_service.errors import ServiceError, StartupError
 from reservation_service.feed import Feed
-from reservation_service.housekeeping import MS_PER_DAY, Housekeeping
+from reservation_service.monitoring import Monitoring
 from reservation_service.reservation import HoldLimits
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.storage.sqlite_engine import Recovery, Reloaded, SqliteEngine
-from reservation_service.store import Store
 from reservation_service.telemetry import Telemetry
 from reservation_service.waker import SchedulerWaker
 from reservation_service.web.api import Api, ApiLimits
@@ -47,10 +47,6 @@ from reservation_service.web.streams import Frames, Readers, StreamLimits, Strea
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
 
-
-PURGE_MINUTE = 17
-"""Once an hour, away from the full hour when everybody else's jobs run."""
-
 FILES_BESIDE_CONNECTIONS = 64
 """Databases, pipes, listeners and what libraries open."""
 
@@ -64,7 +60,7 @@ async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError when it refuses to."""
     _allow_open_files(settings.server.connections_max + BACKLOG + FILES_BESIDE_CONNECTIONS)
     clock = BootClock()
-    telemetry = Telemetry(clock)
+    telemetry = Telemetry(clock, is_for_people=settings.log.format == "console")
     service = Service(settings, clock, telemetry.observe)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -118,14 +114,15 @@ class Service:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._observe = observe
+        self._readers = Readers(_readers_max(settings))
+        self._monitoring = Monitoring(settings, clock, observe, lambda: self._readers.count)
+        self._observe = self._monitoring.observe
         self._waker = waker
         self._jitter = jitter
-        self._admission = Admission(settings, clock, observe)
+        self._admission = Admission(settings, clock, self._observe)
         self._opened = AsyncExitStack()
         self._work: list[asyncio.Task[None]] = []
         self._stop_requested = asyncio.Event()
-        self._readers = Readers(_readers_max(settings))
         self.port = 0
 
     async def start(self) -> None:
@@ -137,7 +134,8 @@ class Service:
             raise
 
     def request_stop(self) -> None:
-        """Let `run` return 0."""
+        """Let `run` return 0; not ready from now on."""
+        self._monitoring.stop()
         self._stop_requested.set()
 
     async def run(self) -> int:
@@ -152,8 +150,13 @@ class Service:
         return 1
 
     async def stop(self) -> bool:
-        """Answer what was taken, commit, close; False when `STOP_SECONDS_MAX` were not enough."""
+        """Answer what was taken, commit, close; False when `STOP_SECONDS_MAX` were not enough.
+
+        Before that, `server.drain_ms` for those who send calls here to notice that it is not ready.
+        """
         self._observe("service-stopping")
+        if self._stop_requested.is_set():
+            await asyncio.sleep(self._settings.server.drain_ms / 1000)
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await self._opened.aclose()
@@ -184,7 +187,7 @@ class Service:
         """The two paths: routes to actors, and the alarm clock to the same actors."""
         settings = self._settings
         store = GroupedStore(
-            engine.write,
+            self._monitoring.metrics.measured(engine.write),
             engine.read,
             engine.find,
             engine.schedules,
@@ -214,14 +217,15 @@ class Service:
         )
         self._run(alarm_clock.run())
         self._run(self._check_integrity(engine))
-        housekeeping = _housekeeping(settings, store, self._clock, self._observe)
-        scheduler.add_job(housekeeping.purge, "cron", minute=PURGE_MINUTE, misfire_grace_time=None)
+        self._run(self._count_pending(engine))
+        schedule_chores(scheduler, settings, store, engine, self._clock, self._observe)
         limits = _api_limits(settings)
         routes = [
             *Api(namespace, limits).routes(),
             *Lists(namespace, store, limits).routes(),
             *Schedules(namespace, limits).routes(),
             *self._events(engine, store).routes(),
+            *self._monitoring.watch(engine, store, alarm_clock),
         ]
         return self._admission.protect(routes, limits)
 
@@ -255,6 +259,10 @@ class Service:
         self._observe("integrity-checked")
         await self._stop_requested.wait()
 
+    async def _count_pending(self, engine: SqliteEngine) -> None:
+        await self._monitoring.count_pending(engine)
+        await self._stop_requested.wait()
+
     async def _listen(self, routes: list[web.RouteDef]) -> None:
         server = self._settings.server
         connections = Connections(server.connections_max)
@@ -262,6 +270,7 @@ class Service:
             self._clock,
             self._observe,
             connections,
+            self._monitoring.metrics.count_request,
             requests_max=server.requests_max,
             stuck_after=self._settings.alarms.stuck_after,
         )
@@ -349,16 +358,6 @@ def _alarm_limits(settings: Settings) -> AlarmLimits:
 def _readers_max(settings: Settings) -> int:
     """Half of the connections are for those who ask and go."""
     return min(settings.feed.readers_max, settings.server.connections_max // 2)
-
-
-def _housekeeping(settings: Settings, store: Store, clock: Clock, observe: Observe) -> Housekeeping:
-    return Housekeeping(
-        store,
-        clock,
-        observe,
-        reservations_kept_ms=settings.reservations.retention_days * MS_PER_DAY,
-        events_kept_ms=settings.events.retention_days * MS_PER_DAY,
-    )
 
 
 def _hold_limits(settings: Settings) -> HoldLimits:

@@ -120,8 +120,18 @@ class Purged(Struct, frozen=True):
     next: Purge | None
 
 
-StoreMessage = Message | Retry | Claim | Purge
-Result = Outcome | list[Claimed] | Purged
+class Probe(Struct, frozen=True):
+    """Commit something, and change nothing: whether a hold could be acknowledged now."""
+
+    id: None = None  # nobody's message
+
+
+class Probed(Struct, frozen=True):
+    """It was committed."""
+
+
+StoreMessage = Message | Retry | Claim | Purge | Probe
+Result = Outcome | list[Claimed] | Purged | Probed
 
 
 class Store(Protocol):

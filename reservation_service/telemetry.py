@@ -2,8 +2,9 @@
 
 Lower layers are handed `observe(name, **fields)` and import nothing of this. One event is one
 JSON line on standard output: `event`, `timestamp` (epoch ms of service time), then its fields
-in camelCase. The lines of one pass of the event loop are written together. Lines that cannot be
-written, as on a full disk, are lost and counted; nothing else is disturbed by it.
+in camelCase, and the ID of the request that it was for. For people it is one line of text. The
+lines of one pass of the event loop are written together. Lines that cannot be written, as on a full
+disk, are lost and counted; nothing else is disturbed by it.
 """
 
 import asyncio
@@ -15,9 +16,11 @@ from typing import BinaryIO
 
 import msgspec
 import structlog
+from structlog.dev import ConsoleRenderer
 from structlog.typing import EventDict, WrappedLogger
 
-from reservation_service.clock import Clock
+from reservation_service.clock import Clock, utc_text
+from reservation_service.correlation import REQUEST_ID
 
 _encode = msgspec.json.Encoder().encode
 
@@ -25,13 +28,18 @@ _encode = msgspec.json.Encoder().encode
 class Telemetry:
     """The one sink of named events."""
 
-    def __init__(self, clock: Clock, stream: BinaryIO | None = None) -> None:
+    def __init__(
+        self, clock: Clock, stream: BinaryIO | None = None, *, is_for_people: bool = False
+    ) -> None:
         self._clock = clock
+        self._console = ConsoleRenderer(
+            colors=stream is None and sys.stdout.isatty(), repr_native_str=True, pad_event_to=20
+        )
         self._lines = _Lines(stream or sys.stdout.buffer, self._tell_lost)
         self._info = (
             structlog.wrap_logger(
                 self._lines,
-                processors=[self._render],
+                processors=[self._print if is_for_people else self._encode],
                 wrapper_class=structlog.make_filtering_bound_logger("info"),
                 context_class=dict,
             )
@@ -50,12 +58,22 @@ class Telemetry:
     def _tell_lost(self, lines: int) -> None:
         self.observe("log-lines-lost", lines=lines)
 
-    def _render(self, _logger: WrappedLogger, _method: str, fields: EventDict) -> bytes:
+    def _encode(self, _logger: WrappedLogger, _method: str, fields: EventDict) -> bytes:
+        encoded = _encode(self._line(fields))
+        return encoded if encoded.isascii() else _escaped(encoded)
+
+    def _print(self, logger: WrappedLogger, method: str, fields: EventDict) -> bytes:
+        line = self._line(fields)
+        line["timestamp"] = utc_text(line["timestamp"])
+        return self._console(logger, method, line).encode("ascii", "backslashreplace")
+
+    def _line(self, fields: EventDict) -> EventDict:
         line: EventDict = {"event": fields.pop("event"), "timestamp": self._clock.now()}
         for key, value in fields.items():
             line[_camel(key)] = value
-        encoded = _encode(line)
-        return encoded if encoded.isascii() else _escaped(encoded)
+        if (request_id := REQUEST_ID.get()) is not None:
+            line["requestId"] = request_id
+        return line
 
 
 class _Lines:

@@ -82,7 +82,13 @@ def refused(sentence: str) -> Ended:
     return Ended(1, "", f"reservation-service: {sentence}\n")
 
 
-@pytest.mark.parametrize("name", ["serve", "keys", "migrate", "demo", "destroy"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("serve", "keys", "migrate", "demo", "destroy"),
+        *("status", "list", "show", "tail", "backup", "check"),
+    ],
+)
 def test_every_command_has_help(name: str, run: Run) -> None:
     assert f"  {name} " in run("--help").out
     ended = run(name, "--help")

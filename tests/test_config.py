@@ -50,6 +50,7 @@ def test_the_defaults_are_these() -> None:
             "body_bytes_max": 16384,
             "requests_max": 1000,
             "connections_max": 2000,
+            "drain_ms": 0,
             "hosts": [],
             "trusted_proxies": [],
         },
@@ -81,9 +82,10 @@ def test_the_defaults_are_these() -> None:
             "stuck_after": 6,
             "claim_max": 1000,
             "in_flight_max": 4000,
+            "overdue_max_seconds": 5,
         },
         "writer": {"queue_max": 10000, "batch_max": 1000},
-        "log": {"access": True},
+        "log": {"access": True, "format": "json"},
     }
 
 

@@ -18,15 +18,20 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 LAYERS = [
     ["__main__"],
     ["cli", "demo"],
+    ["operating"],
+    ["command_line"],
     ["service"],
-    ["admission"],
-    ["web", "webhooks", "alarms", "housekeeping", "waker", "storage", "telemetry", "keys"],
+    ["admission", "monitoring", "chores"],
+    [
+        *("web", "webhooks", "alarms", "housekeeping", "waker", "storage", "telemetry", "keys"),
+        *("metrics", "readiness"),
+    ],
     ["config"],
     ["actor", "feed"],
     ["store", "events"],
     ["refusals"],
     ["reservation", "retry", "access"],
-    ["errors", "clock"],
+    ["errors", "clock", "correlation"],
     ["__init__"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -39,8 +44,9 @@ PORTS = {("waker", "alarms")}
 
 # Wired in one place: everybody else is handed values and an `observe`.
 ONLY_FOR = {
-    "config": {"cli", "demo", "service", "admission"},
+    "config": {"cli", "command_line", "demo", "service", "admission", "monitoring", "chores"},
     "telemetry": {"cli", "demo", "service"},
+    "metrics": {"monitoring"},
 }
 
 

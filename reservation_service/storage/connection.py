@@ -67,6 +67,23 @@ class Connection(aiosqlite.Connection):
         result: T = await self._execute(function, self._conn, *args, **kw)  # type: ignore[no-untyped-call]
         return result
 
+    async def run_with(
+        self,
+        function: Callable[[sqlite3.Connection, sqlite3.Connection], T],
+        idle: "Connection",
+    ) -> T:
+        """Call `function(connection, other)` on this one's thread, while the other is `idle`.
+
+        Cancelled, it ends when the function has: the other one is in use until then.
+        """
+        work = self.run(function, idle._conn)  # noqa: SLF001 - another one of ours
+        running = asyncio.ensure_future(work)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
+
     async def close(self) -> None:
         """Close, and see the thread's last answer come, cancelled meanwhile or not."""
         closing = asyncio.ensure_future(super().close())
@@ -84,7 +101,16 @@ async def open_writer(database: Path) -> Connection:
 
 async def open_reader(database: Path) -> Connection:
     """A read-only connection beside the writer."""
-    return await _open(f"file:{quote(str(database))}?mode=ro")
+    return await _open(_to_read(database))
+
+
+def connect_to_read(database: Path) -> sqlite3.Connection:
+    """A plain read-only connection, for another process than the service."""
+    return _connect(_to_read(database))
+
+
+def _to_read(database: Path) -> str:
+    return f"file:{quote(str(database))}?mode=ro"
 
 
 async def _open(uri: str) -> Connection:

@@ -81,6 +81,11 @@ class GroupCommit(Generic[M, R]):
             self._wake.set()
         return answer
 
+    @property
+    def waiting(self) -> int:
+        """Messages that no batch has taken yet."""
+        return len(self._requests) + len(self._alarms)
+
     async def run(self) -> None:
         """Commit batch after batch until `close`; raises the fatal error that ended it earlier."""
         try:
@@ -115,10 +120,10 @@ class GroupCommit(Generic[M, R]):
         while this one is at the disk), or when nobody came for a few passes of the event loop.
         """
         quiet = 0
-        waiting = len(self._requests) + len(self._alarms)
+        waiting = self.waiting
         while 0 < waiting < self._last_size and quiet < _QUIET_PASSES:
             await asyncio.sleep(0)
-            before, waiting = waiting, len(self._requests) + len(self._alarms)
+            before, waiting = waiting, self.waiting
             quiet = quiet + 1 if waiting == before else 0
 
     def _take(self) -> list[_Waiting[M, R]]:

@@ -19,6 +19,7 @@ from reservation_service.store import (
     Claim,
     Claimed,
     Page,
+    Probe,
     Purge,
     Purged,
     Query,
@@ -92,6 +93,11 @@ class GroupedStore:
         self._reads.close()
         self._schedules.close()
 
+    @property
+    def waiting(self) -> int:
+        """Changes that wait for a batch; those of the batch at work are not among them."""
+        return self._writes.waiting
+
     async def apply(self, message: Message) -> Outcome:
         result = await self._writes.submit(message, is_request=not _is_alarms(message))
         assert isinstance(result, Outcome)
@@ -115,6 +121,10 @@ class GroupedStore:
         result = await self._writes.submit(purge, is_request=False)
         assert isinstance(result, Purged)
         return result
+
+    async def probe(self) -> None:
+        """Commit to the disk, and change nothing. Raises like `apply`."""
+        await self._writes.submit(Probe(), is_request=False)
 
     async def settle(self, retry: Retry) -> Reservation:
         result = await self._writes.submit(retry, is_request=False)

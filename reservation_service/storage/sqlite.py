@@ -60,7 +60,16 @@ from reservation_service.storage.sqlite_schedule import (
     SCHEDULE_PUT,
     SORT_PLANS,
 )
-from reservation_service.store import Claim, Claimed, Purge, Result, Retry, StoreMessage
+from reservation_service.store import (
+    Claim,
+    Claimed,
+    Probe,
+    Probed,
+    Purge,
+    Result,
+    Retry,
+    StoreMessage,
+)
 
 OUTCOMES = f"""
 SELECT json_group_array(json_array(
@@ -234,8 +243,11 @@ class _Statements:
         """Nothing is planned on a new hold."""
         self._changed(FORGET_PLANS, holds)
 
-    def work(self, message: Claim | Purge) -> Result:
+    def work(self, message: Claim | Purge | Probe) -> Result:
         """What is done for nobody in particular."""
+        if type(message) is Probe:
+            _touch(self._connection)
+            return Probed()
         if type(message) is Purge:
             return purge_some(self._connection, message)
         assert isinstance(message, Claim)
@@ -322,8 +334,14 @@ def _running(messages: Sequence[StoreMessage]) -> list[str]:
     return [reservation_id for claim in claims for reservation_id in claim.running]
 
 
-def _of_nobody(messages: Sequence[StoreMessage]) -> list[Claim | Purge]:
-    return [message for message in messages if isinstance(message, Claim | Purge)]
+def _of_nobody(messages: Sequence[StoreMessage]) -> list[Claim | Purge | Probe]:
+    return [message for message in messages if isinstance(message, Claim | Purge | Probe)]
+
+
+def _touch(connection: sqlite3.Connection) -> None:
+    """Write the first page as it is: a transaction that wrote nothing would not need the disk."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    connection.execute(f"PRAGMA user_version = {version:d}")
 
 
 def _of(kind: type[K], messages: Sequence[StoreMessage]) -> list[K]:

@@ -71,6 +71,18 @@ COUNT_OVERDUE = """
 SELECT count(*) FROM (SELECT 1 FROM reservation WHERE alarm_dispatch_at <= :now LIMIT :limit)
 """
 
+OLDEST_DUE = """
+SELECT min(alarm_dispatch_at) FROM reservation WHERE alarm_dispatch_at IS NOT NULL
+"""
+
+# Those of so many attempts whose last one is still at work may be no more than run at once.
+COUNT_STUCK = """
+SELECT count(*)
+FROM (SELECT 1 FROM reservation
+      WHERE alarm_attempts > 0 AND alarm_attempts >= :stuck_after
+        AND alarm_attempts - (alarm_claim IS NOT NULL) >= :stuck_after LIMIT :limit)
+"""
+
 COUNT_CLAIMED = """
 SELECT count(*) FROM reservation WHERE alarm_attempts > 0 AND alarm_claim IS NOT NULL
 """

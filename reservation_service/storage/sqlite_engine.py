@@ -6,13 +6,13 @@ the due index, and the claims that a dead process left behind.
 
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from reservation_service.clock import Clock
-from reservation_service.errors import DatabaseUnusable, StartupError
+from reservation_service.errors import DatabaseUnusable, StartupError, StorageUnavailable
 from reservation_service.events import EventPage, EventQuery
 from reservation_service.reservation import Reservation, Schedule
 from reservation_service.storage import (
@@ -21,9 +21,12 @@ from reservation_service.storage import (
     sqlite_events,
     sqlite_reads,
     sqlite_schedule,
+    sqlite_tally,
+    sqlite_upkeep,
 )
 from reservation_service.storage.connection import (
     Connection,
+    failure_before_commit,
     make_durable,
     open_reader,
     open_writer,
@@ -31,9 +34,13 @@ from reservation_service.storage.connection import (
 )
 from reservation_service.storage.lock import DatabaseLock
 from reservation_service.storage.migrations import check_origin, load_migrations, migrate
+from reservation_service.storage.sqlite_tally import Tally
 from reservation_service.store import Page, Query, Result, ScheduleQuery, StoreMessage
 
-OVERDUE_COUNTED_MAX = 1000
+P = ParamSpec("P")
+T = TypeVar("T")
+
+COUNTED_MAX = 1000
 """Counting stops here, so that a start takes the same time whatever waited."""
 
 
@@ -57,6 +64,18 @@ class Reloaded:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Alarms that are due and those that are stuck, each counted up to a limit.
+
+    `oldest_due_at` is the head of the due index, due or not; None when nothing is planned.
+    """
+
+    overdue: int
+    stuck: int
+    oldest_due_at: int | None
+
+
 class SqliteEngine:
     """Exclusive use of one database file, until `close`."""
 
@@ -67,6 +86,7 @@ class SqliteEngine:
         self._reader: Connection | None = None
         self._clock: Clock | None = None
         self._transaction: sqlite.BatchTransaction | None = None
+        self._cut = sqlite_upkeep.WalCutter(database)
 
     @classmethod
     async def open(cls, database: Path) -> Self:
@@ -93,6 +113,7 @@ class SqliteEngine:
         """Begin a new epoch: the claims of the process before are void. Raises StartupError."""
         try:
             reloaded = await self._writer.run(_begin_epoch, clock, recovery)
+            await self._writer.run(sqlite_tally.begin_tally)
             self._reader = await open_reader(self.database)
         except sqlite3.Error as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
@@ -125,6 +146,48 @@ class SqliteEngine:
         assert self._reader is not None
         assert self._clock is not None
         return await self._reader.run(sqlite_schedule.read_schedules, queries, self._clock.now())
+
+    async def backlog(self, now: int, stuck_after: int) -> Backlog:
+        """How far behind the alarms are, in one hop; the same effort however many wait."""
+        assert self._reader is not None
+        return await self._reader.run(_backlog, now, stuck_after)
+
+    async def tally(self) -> Tally:
+        """What was committed since the start, in one hop."""
+        return await self._writer.run(_tally)
+
+    async def count_planned(self) -> int:
+        """How many alarms were planned when the tally began.
+
+        The count goes on behind the traffic, on a connection of its own, over what was committed
+        when it began. Raises StorageTrouble when it cannot be read.
+        """
+        try:
+            reader = await open_reader(self.database)
+            try:
+                since = await self._writer.run_with(sqlite_tally.begin_count, reader)
+                return await reader.run(sqlite_tally.count_planned) - since
+            finally:
+                await reader.interrupt()
+                await reader.close()
+        except sqlite3.Error as error:
+            raise StorageUnavailable from error
+
+    async def optimize(self) -> None:
+        """Bring the planner's statistics up to date. Raises a ServiceError."""
+        await self._keep_up(sqlite_upkeep.optimize)
+
+    async def cut_wal(self, now: int) -> int:
+        """Empty the write-ahead log, if it is not in use; the bytes that it had."""
+        return await self._keep_up(self._cut, now)
+
+    async def _keep_up(
+        self, work: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kw: P.kwargs
+    ) -> T:
+        try:
+            return await self._writer.run(work, *args, **kw)
+        except (sqlite3.Error, OSError) as error:
+            raise StorageUnavailable from error
 
     async def destroy(self, clock: Clock) -> int:
         """Delete everything in one transaction and leave a tombstone; the reservations deleted."""
@@ -196,15 +259,32 @@ def _begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recover
             sqlite_alarms.RECOVER,
             now | {"first_ms": recovery.first_ms, "cap_ms": recovery.cap_ms, "seed": recovery.seed},
         )
-        overdue = _value(
-            connection, sqlite_alarms.COUNT_OVERDUE, now | {"limit": OVERDUE_COUNTED_MAX}
-        )
+        overdue = _value(connection, sqlite_alarms.COUNT_OVERDUE, now | {"limit": COUNTED_MAX})
         next_due_at = _value(connection, sqlite_alarms.NEXT_DUE, now | {"running": "[]"})
         connection.execute("COMMIT")
     except BaseException:
         sqlite.roll_back(connection)
         raise
     return Reloaded(overdue or 0, claims_voided or 0, next_due_at, bool(is_destroyed), epoch)
+
+
+def _backlog(connection: sqlite3.Connection, now: int, stuck_after: int) -> Backlog:
+    values = {"now": now, "stuck_after": stuck_after, "limit": COUNTED_MAX}
+    try:
+        return Backlog(
+            _value(connection, sqlite_alarms.COUNT_OVERDUE, values) or 0,
+            _value(connection, sqlite_alarms.COUNT_STUCK, values) or 0,
+            _value(connection, sqlite_alarms.OLDEST_DUE),
+        )
+    except sqlite3.Error as error:
+        raise failure_before_commit(error) from error
+
+
+def _tally(connection: sqlite3.Connection) -> Tally:
+    try:
+        return sqlite_tally.read_tally(connection)
+    except sqlite3.Error as error:
+        raise failure_before_commit(error) from error
 
 
 def _destroy(connection: sqlite3.Connection, clock: Clock) -> int:

@@ -3,9 +3,12 @@
 Every answer, refusals included, carries `Server-Time` (epoch ms), so that a countdown needs no
 browser clock, `Cache-Control: no-store`, and what keeps a browser from making more of it than it
 is. Beyond the limit a request is refused at once and unread. A bug is answered without its stack
-trace.
+trace. Each request has an ID, its own or one from here, that its answer and its log lines repeat.
 """
 
+import itertools
+import re
+import secrets
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +16,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from reservation_service.clock import Clock
+from reservation_service.clock import Clock, monotonic_s
+from reservation_service.correlation import REQUEST_ID, REQUEST_ID_HEADER
 from reservation_service.errors import MessageFailed, Overloaded, ServiceError
 from reservation_service.web.bodies import WAITING_FOR_CLIENT
 from reservation_service.web.connections import Connections
@@ -23,16 +27,22 @@ from reservation_service.web.streams import STREAMING
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Observe = Callable[..., None]
+CountRequest = Callable[[str, int, float], None]
+"""Route, status, seconds."""
+
+UNROUTED = "none"
+"""The route of what no route was found for."""
 
 
 class Surroundings:
     """The one middleware. `requests_max` is how many requests may be in flight."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the composition root hands in each port once
         self,
         clock: Clock,
         observe: Observe,
         connections: Connections,
+        count: CountRequest,
         *,
         requests_max: int,
         stuck_after: int,
@@ -40,6 +50,8 @@ class Surroundings:
         self._clock = clock
         self._observe = observe
         self._connections = connections
+        self._count = count
+        self._request_ids = (f"{_PROCESS}-{number:x}" for number in itertools.count(1))
         self._requests_max = requests_max
         self._stuck_after = stuck_after
         self._in_flight = 0
@@ -54,6 +66,8 @@ class Surroundings:
 
     @web.middleware
     async def _surround(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        began = monotonic_s()
+        request_id = self._identify(request)
         self._enter(request)
         try:
             if self._in_flight > self._requests_max:
@@ -67,11 +81,20 @@ class Surroundings:
         finally:
             self._leave(request)
         self.finish(response)
+        response.headers[REQUEST_ID_HEADER] = request_id
+        self._count(_route(request), response.status, monotonic_s() - began)
         return response
 
     def finish(self, response: web.StreamResponse) -> None:
         """Give an answer the headers that all have."""
         finish(response.headers, self._clock.now())
+
+    def _identify(self, request: web.Request) -> str:
+        """The request's ID, from now on that of every line that is logged for it."""
+        given = request.headers.get(REQUEST_ID_HEADER, "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else next(self._request_ids)
+        REQUEST_ID.set(request_id)
+        return request_id
 
     def _enter(self, request: web.Request) -> None:
         self._in_flight += 1
@@ -110,6 +133,16 @@ class Surroundings:
             return problem_of(error, self._stuck_after)
         self._observe("request-failed", path=request.path, error=_told(error))
         return problem_of(ServiceError(), self._stuck_after)
+
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_PROCESS = secrets.token_hex(4)
+
+
+def _route(request: web.Request) -> str:
+    """Method and pattern: there are as many as routes, however many paths are called."""
+    route = request.match_info.route
+    return f"{route.method} {route.resource.canonical}" if route.resource else UNROUTED
 
 
 def _told(error: Exception) -> str:

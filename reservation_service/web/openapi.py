@@ -117,7 +117,7 @@ def _responses(
     done: Json = {
         "description": operation.summary,
         "headers": _headers("Server-Time", *(["Location"] if operation.makes_a_hold else [])),
-        "content": {_JSON_TYPE: content},
+        "content": {_JSON_TYPE: content} if operation.answers else _TEXT,
     }
     if operation.is_streamed:
         done["content"][_STREAM_TYPE] = {"schema": {"type": "string"}}
@@ -159,6 +159,8 @@ def _error(codes: Sequence[str]) -> Json:
     }
 
 
+_TEXT: Json = {"text/plain": {"schema": {"type": "string"}}}
+
 _WAIT = {
     *("already-held", "too-many-holds", "rate-limited", "overloaded"),
     *("storage-full", "storage-unavailable", "outcome-unknown", "too-many-readers"),
@@ -191,6 +193,7 @@ _OF_REQUESTS = {
     "invalid-field": "generation must be a positive integer.",
     "unknown-field": 'Unknown field "ttl".',
     "not-http": NOT_HTTP,
+    "not-ready": "Not ready: running: stopping.",
     "not-found": "There is nothing at this path.",
     "method-not-allowed": "Method not allowed; use POST.",
     "insufficient-scope": str(InsufficientScope(Scope.OPERATE)),

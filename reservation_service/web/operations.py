@@ -30,6 +30,7 @@ from reservation_service.web.fields import (
     TIMESTAMP_MAX,
     Body,
 )
+from reservation_service.web.health import Alive, Ready
 from reservation_service.web.lists import NAMES_MAX, STATUSES
 from reservation_service.web.schedules import HOLDER_HEADER
 from reservation_service.web.views import (
@@ -66,7 +67,10 @@ class Description(Struct):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call. `errors` are codes; `example` is what is sent or, without a body, nothing."""
+    """One call. `errors` are codes; `example` is what is sent or, without a body, nothing.
+
+    Without any type of `answers` the answer is plain text.
+    """
 
     summary: str
     answers: tuple[type[Struct], ...]
@@ -106,6 +110,17 @@ _ABOUT = {
         (Identity,),
         "Without a key it says that nobody is authenticated, and what everybody may do.",
         errors=("unknown-key",),
+    ),
+    "GET /healthz": Operation("Whether the process lives", (Alive,)),
+    "GET /readyz": Operation(
+        "Whether calls may be sent here",
+        (Ready,),
+        "It can commit, the dispatcher looks, and no alarm is far behind. "
+        "Otherwise, and from the beginning of a stop on, it says in `checks` what is wrong.",
+        errors=("not-ready",),
+    ),
+    "GET /metrics": Operation(
+        "Metrics for Prometheus", (), "In its text format; for keys with the scope `operate`."
     ),
 }
 

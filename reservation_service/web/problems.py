@@ -45,6 +45,7 @@ STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
     "body-too-large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "unsupported-media-type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "expectation-failed": HTTPStatus.EXPECTATION_FAILED,
+    "not-ready": HTTPStatus.SERVICE_UNAVAILABLE,
     "internal-error": HTTPStatus.INTERNAL_SERVER_ERROR,
     "overloaded": HTTPStatus.SERVICE_UNAVAILABLE,
     "too-many-readers": HTTPStatus.SERVICE_UNAVAILABLE,
@@ -69,6 +70,7 @@ class Problem(Struct):
     error: str
     reservation: ReservationView | UnsetType = UNSET
     outcome: Literal["unknown"] | UnsetType = UNSET
+    checks: dict[str, str] | UnsetType = UNSET
 
 
 class BadRequest(Exception):

@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
+from reservation_service.correlation import REQUEST_ID_HEADER
 from reservation_service.errors import ServiceError
 from reservation_service.web.connections import Connections
 from reservation_service.web.problems import problem, problem_of
@@ -138,6 +139,7 @@ class _AccessLog(AbstractAccessLogger):
             path=request.path,
             status=response.status,
             duration_ms=round(time * 1000, 2),
+            request_id=response.headers.get(REQUEST_ID_HEADER),
         )
 
 

@@ -66,6 +66,11 @@ class Readers:
         self._limit = limit
         self._open: set[StreamReader] = set()
 
+    @property
+    def count(self) -> int:
+        """How many are open now."""
+        return len(self._open)
+
     @contextmanager
     def admit(self, reader: "StreamReader") -> Iterator[None]:
         """A place for this reader. Raises TooManyReaders."""

@@ -9,7 +9,7 @@ import pytest
 
 from reservation_service.errors import MessageFailed
 from reservation_service.reservation import Expire, Hold, Outcome, Release, Trigger
-from reservation_service.store import Claim, Claimed, Purged, Result, Retry, StoreMessage
+from reservation_service.store import Claim, Claimed, Result, Retry, StoreMessage
 from tests.contract.conftest import NewEngine
 from tests.contract.engines import (
     CONFIRMED,
@@ -179,7 +179,7 @@ class Twin:
     def _remember(self, result: Result) -> tuple[object, ...]:
         if isinstance(result, Outcome):
             return result.changed, result.reservation
-        assert not isinstance(result, Purged)
+        assert isinstance(result, list)
         self._standing |= {one.id: one for one in result}
         return tuple(sorted((one.id, one.info.retry_count, one.claimed_at) for one in result))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from reservation_service.reservation import Hold
-from reservation_service.storage.sqlite_engine import OVERDUE_COUNTED_MAX
+from reservation_service.storage.sqlite_engine import COUNTED_MAX
 from tests.contract.engines import (
     LEASE_MS,
     MAX_HOLD_MS,
@@ -180,7 +180,7 @@ async def test_an_empty_database_has_nothing_due(opened: Opened) -> None:
 async def test_counting_the_overdue_has_a_limit(engine: EngineUnderTest, clock: FakeClock) -> None:
     opened = await engine.open(clock)
     await opened.write(
-        *(Hold(f"seat-{number}", 5_000, MAX_HOLD_MS) for number in range(OVERDUE_COUNTED_MAX + 5))
+        *(Hold(f"seat-{number}", 5_000, MAX_HOLD_MS) for number in range(COUNTED_MAX + 5))
     )
     clock.advance(5_000)
-    assert (await engine.open(clock)).reloaded.overdue == OVERDUE_COUNTED_MAX
+    assert (await engine.open(clock)).reloaded.overdue == COUNTED_MAX

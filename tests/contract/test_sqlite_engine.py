@@ -1,6 +1,8 @@
 """SQLite: who may open the file, and what happens when it is lost, full or given up on purpose."""
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -9,12 +11,14 @@ import pytest
 
 from reservation_service.errors import DatabaseUnusable, StartupError, StorageFull
 from reservation_service.reservation import Hold, Outcome, Plan
+from reservation_service.storage import sqlite_tally
 from reservation_service.storage.sqlite_engine import SqliteEngine
 from tests.conftest import OpenEngine
 from tests.contract.engines import MAX_HOLD_MS, RECOVERY
 from tests.support.clock import FakeClock
 from tests.support.harness import threads_accounted_for
 from tests.support.invariants import violations
+from tests.support.waiting import WAIT_SECONDS_MAX, bounded
 
 StartEngine = Callable[[], Awaitable[SqliteEngine]]
 
@@ -172,3 +176,28 @@ async def test_a_missing_directory_is_refused_in_a_sentence(scratch: Path) -> No
 async def test_a_directory_is_no_database(scratch: Path) -> None:
     with threads_accounted_for(), pytest.raises(StartupError, match="is not a file"):
         await SqliteEngine.open(scratch)
+
+
+async def test_a_count_that_is_cancelled_ends_when_nothing_uses_its_connection(
+    start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await start_engine()
+    loop, has_begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    begin = sqlite_tally.begin_count
+
+    def begin_slowly(writer: sqlite3.Connection, reader: sqlite3.Connection) -> int:
+        loop.call_soon_threadsafe(has_begun.set)
+        assert may_end.wait(WAIT_SECONDS_MAX)
+        return begin(writer, reader)
+
+    monkeypatch.setattr(sqlite_tally, "begin_count", begin_slowly)
+    counting = asyncio.ensure_future(engine.count_planned())
+    await bounded(has_begun.wait(), "the count to begin")
+    counting.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not counting.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await bounded(counting, "the count to end")
+    assert await engine.count_planned() == 0

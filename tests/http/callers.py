@@ -20,6 +20,9 @@ class Call(NamedTuple):
 
 CALLS: Mapping[str, Call] = {
     "GET /": Call("GET", "/"),
+    "GET /healthz": Call("GET", "/healthz"),
+    "GET /readyz": Call("GET", "/readyz"),
+    "GET /metrics": Call("GET", "/metrics"),
     "GET /whoami": Call("GET", "/whoami"),
     "GET /openapi.json": Call("GET", "/openapi.json"),
     "GET /docs": Call("GET", "/docs"),

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
+from tests.process.conftest import MakeServer
 from tests.process.server import PATIENCE_S, STOP_SECONDS_MAX, Line, Server
 
 HEAD = b"POST /reservations/half HTTP/1.1\r\nHost: test\r\n"
@@ -89,3 +90,18 @@ def test_requests_taken_before_the_stop_are_answered_and_kept(
 
 def test_an_idle_service_stops_at_once(server: Server) -> None:
     assert server.start().stop() < 2
+
+
+def test_a_stop_says_that_it_is_not_ready_before_the_listener_closes(
+    make_server: MakeServer,
+) -> None:
+    server = make_server(server__drain_ms=1_000).start()
+    assert server.call("GET", "/readyz").status == 200
+    server.send(signal.SIGTERM)
+    server.line("service-stopping")
+    answer = server.call("GET", "/readyz")  # on a new connection
+    assert (answer.status, answer.body["checks"]["running"]) == (503, "stopping")
+    assert server.call("GET", "/healthz").status == 200
+    held = server.hold("late", 3600)
+    assert server.wait() == 0
+    check_the_hold_is_kept(server, held)

@@ -56,6 +56,14 @@ def confirm(database: Path, reservation_id: str, at: int) -> None:
     )
 
 
+def insert(database: Path, *columns: Row) -> None:
+    """Reservations as they are given, all with the same columns."""
+    names = ", ".join(columns[0])
+    marks = ", ".join(f":{name}" for name in columns[0])
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.executemany(f"INSERT INTO reservation ({names}) VALUES ({marks})", columns)
+
+
 def _query(database: Path, sql: str, *values: object) -> list[Row]:
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.row_factory = sqlite3.Row

@@ -280,8 +280,7 @@ def compose() -> dict[str, Any]:
 
 
 def compose_service() -> dict[str, Any]:
-    service: dict[str, Any]
-    (service,) = compose()["services"].values()
+    service: dict[str, Any] = compose()["services"]["reservation-service"]
     return service
 
 

@@ -1,12 +1,14 @@
 """One named event is one JSON line, whatever is in its fields."""
 
 import asyncio
+import contextvars
 import errno
 import json
 from io import BytesIO
 
 import pytest
 
+from reservation_service.correlation import REQUEST_ID
 from reservation_service.telemetry import Telemetry
 from tests.support.clock import START, FakeClock
 
@@ -40,6 +42,37 @@ def test_fields_are_camel_case(telemetry: Telemetry, stream: BytesIO) -> None:
         "url",
         "claimsVoided",
     ]
+
+
+def test_a_line_that_is_for_a_request_has_its_id(telemetry: Telemetry, stream: BytesIO) -> None:
+    def answer() -> None:
+        REQUEST_ID.set("abc-1")
+        telemetry.observe("request-failed", path="/")
+
+    contextvars.copy_context().run(answer)
+    telemetry.observe("purged")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert first["requestId"] == "abc-1"
+    assert "requestId" not in second
+
+
+def test_for_people_a_line_is_text(stream: BytesIO, clock: FakeClock) -> None:
+    telemetry = Telemetry(clock, stream, is_for_people=True)
+    telemetry.observe("reservation-alarm", reservation_id="seat-1", lateness_ms=3)
+    text = stream.getvalue().decode()
+    assert text == (
+        "2027-01-15 08:00:00 UTC reservation-alarm    latenessMs=3 reservationId='seat-1'\n"
+    )
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "a\r\nb", "\x1b[2J", "\x00", "\u2028", "\u202e"])
+def test_no_field_can_forge_a_line_for_people(
+    stream: BytesIO, clock: FakeClock, hostile: str
+) -> None:
+    Telemetry(clock, stream, is_for_people=True).observe("request", path=hostile)
+    line, rest = stream.getvalue().split(b"\n", 1)
+    assert rest == b""
+    assert all(0x20 <= byte < 0x7F for byte in line)
 
 
 @pytest.mark.parametrize("hostile", ["a\nb", "a\r\nb", '"}\n{"event":"forged', "\x1b[2J", "\x00"])

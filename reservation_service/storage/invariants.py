@@ -2,8 +2,8 @@
 
 `violations(database)` only reads, so it may look at the file of a running or a killed process;
 `violations_in(connection)` looks at a database that has no file.
-It is written from the slot protocol and the lifecycle, not from the service's code. A harness
-that injects faults ends by asserting that the list is empty.
+It is written from the slot protocol and the lifecycle, and shares no statement with the service:
+what one of them gets wrong, the other does not repeat.
 """
 
 import json
@@ -93,7 +93,7 @@ PURGED = "purged"
 _ROWS = """
 SELECT id, status, generation, created_at, expires_at, expired_at, confirmed_at, released_at,
        expiration_count, holder, alarm_at, alarm_attempts
-FROM reservation
+FROM reservation ORDER BY id
 """
 _EVENTS = """
 SELECT reservation, generation, type, at, "trigger", data FROM event ORDER BY reservation, seq
@@ -146,9 +146,15 @@ def violations(database: Path) -> list[str]:
 
 def violations_in(connection: sqlite3.Connection) -> list[str]:
     """The same over a connection that is the caller's own; it is left in a read transaction."""
+    return list(found_in(connection))
+
+
+def found_in(connection: sqlite3.Connection) -> Iterator[str]:
+    """The same one by one, in little memory: a damaged database may have them without number."""
     connection.row_factory = sqlite3.Row
-    connection.execute("BEGIN")  # one snapshot, though the service may go on writing
-    return list(_all(connection))
+    if not connection.in_transaction:
+        connection.execute("BEGIN")  # one snapshot, though the service may go on writing
+    yield from _all(connection)
 
 
 def _all(connection: sqlite3.Connection) -> Iterator[str]:
@@ -170,22 +176,40 @@ def _damage(connection: sqlite3.Connection) -> Iterator[str]:
 
 def _broken_rows(connection: sqlite3.Connection) -> Iterator[str]:
     for rule in ROW_RULES:
-        for (name,) in connection.execute(f"SELECT id FROM reservation WHERE NOT ({rule})"):
+        sql = f"SELECT id FROM reservation WHERE NOT ({rule})"  # noqa: S608 - a constant
+        for (name,) in connection.execute(sql):
             yield f"{name}: {rule}"
 
 
 def _broken_histories(connection: sqlite3.Connection) -> Iterator[str]:
     ((is_purged,),) = connection.execute(_IS_PURGED)
-    rows = {row["id"]: row for row in connection.execute(_ROWS)}
-    histories = groupby(connection.execute(_EVENTS), key=lambda event: str(event["reservation"]))
-    recorded = set()
-    for name, events in histories:
-        recorded.add(name)
-        for complaint in _complaints(list(events), rows.get(name), is_purged=is_purged):
-            yield f"{name}: {complaint}"
-    if not is_purged:
-        for name in rows.keys() - recorded:
+    for name, row, events in _histories(connection):
+        if events:
+            for complaint in _complaints(events, row, is_purged=is_purged):
+                yield f"{name}: {complaint}"
+        elif not is_purged:
             yield f"{name}: a row without events"
+
+
+def _histories(
+    connection: sqlite3.Connection,
+) -> Iterator[tuple[str, sqlite3.Row | None, list[sqlite3.Row]]]:
+    """Each name with its row and its events, in the order of names; one of both may be missing."""
+    rows = connection.execute(_ROWS)
+    row: sqlite3.Row | None = rows.fetchone()
+    events = groupby(connection.execute(_EVENTS), key=lambda event: str(event["reservation"]))
+    for name, some in events:
+        while row is not None and row["id"] < name:
+            yield row["id"], row, []
+            row = rows.fetchone()
+        if row is not None and row["id"] == name:
+            yield name, row, list(some)
+            row = rows.fetchone()
+        else:
+            yield name, None, list(some)
+    while row is not None:
+        yield row["id"], row, []
+        row = rows.fetchone()
 
 
 def _broken_rejections(connection: sqlite3.Connection) -> Iterator[str]:
@@ -204,7 +228,7 @@ def _broken_schedules(connection: sqlite3.Connection) -> Iterator[str]:
     """What is planned, what the slots say of it, and what has happened of it."""
     for rule in PLAN_RULES:
         for name, event_id in connection.execute(
-            f"SELECT reservation, event_id FROM schedule WHERE NOT ({rule})"
+            f"SELECT reservation, event_id FROM schedule WHERE NOT ({rule})"  # noqa: S608 - a constant
         ):
             yield f"{name}: planned {event_id}: {rule}"
     for name, alarm_at, earliest in connection.execute(_WRONG_SLOTS):

@@ -1,0 +1,234 @@
+"""What happens, as metrics: named events are counted, and what stands now is shown when asked for.
+
+Every label has a bounded number of values: routes and statuses, kinds and triggers, outcomes and
+error codes of the code itself, and never a reservation, a holder or a path.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from reservation_service.clock import monotonic_s
+from reservation_service.errors import ServiceError
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+# Each would double a series, to tell when its first sample was made.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_MS_PER_SECOND = 1000
+_FINE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_LATE_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
+_BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
+
+OUTCOMES = ("ok", "nothing-due", "failed", "timed-out")
+"""What an attempt at an alarm may come to."""
+
+
+class Standing(Struct, frozen=True):
+    """What stands now; None is not known now, and is not shown."""
+
+    queue_depth: int
+    feed_readers: int
+    clock_divergence_ms: int
+    database_bytes: int
+    wal_bytes: int
+    pending: int | None = None
+    overdue: int | None = None
+    overdue_ms: int | None = None
+    stuck: int | None = None
+    transitions: Mapping[tuple[str, str], int] | None = None
+
+
+class Metrics:
+    """All metrics of one process, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._standing = _StandingCollector()
+        self._registry.register(self._standing)
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        self._of_requests()
+        self._of_alarms()
+        self._of_commits()
+        self._observed: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+            "reservation-alarm": self._count_attempt,
+            "dispatch-paused": lambda _: self._paused.set(1),
+            "dispatch-resumed": lambda _: self._paused.set(0),
+            "log-lines-lost": lambda fields: self._lines_lost.inc(fields["lines"]),
+            "purged": self._count_purged,
+        }
+
+    def observe(self, name: str, **fields: object) -> None:
+        """Count a named event, if it is one that is counted."""
+        if count := self._observed.get(name):
+            count(fields)
+
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """A request was answered; `route` is a method and a pattern, never a path."""
+        children = self._answered.get((route, status))
+        if children is None:
+            counter = self._requests.labels(route, str(status))
+            children = self._answered[route, status] = counter, self._request_s.labels(route)
+        counter, histogram = children
+        counter.inc()
+        histogram.observe(seconds)
+
+    def measured(
+        self, write: Callable[[Sequence[M]], Awaitable[R]]
+    ) -> Callable[[Sequence[M]], Awaitable[R]]:
+        """The same `write` of a batch, timed and counted."""
+
+        async def measure(messages: Sequence[M]) -> R:
+            began = monotonic_s()
+            try:
+                done = await write(messages)
+            except ServiceError as error:
+                self._commit_failures.labels(error.code).inc()
+                raise
+            self._commit_s.observe(monotonic_s() - began)
+            self._batch_size.observe(len(messages))
+            return done
+
+        return measure
+
+    def render(self, standing: Standing) -> bytes:
+        """Everything, in the text format of Prometheus."""
+        self._standing.standing = standing
+        return generate_latest(self._registry)
+
+    def _of_requests(self) -> None:
+        self._requests = Counter(
+            "reservation_http_requests",
+            "Requests answered, by route and status.",
+            ["route", "status"],
+            registry=self._registry,
+        )
+        self._request_s = Histogram(
+            "reservation_http_request_seconds",
+            "From a request's head to its answer, by route; a stream lasts until its end.",
+            ["route"],
+            buckets=_FINE_S,
+            registry=self._registry,
+        )
+        self._answered: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
+    def _of_alarms(self) -> None:
+        self._attempts = Counter(
+            "reservation_alarm_attempts",
+            "Attempts at alarms, by what they came to.",
+            ["outcome"],
+            registry=self._registry,
+        )
+        self._attempts_by = {outcome: self._attempts.labels(outcome) for outcome in OUTCOMES}
+        self._lateness = Histogram(
+            "reservation_alarm_lateness_seconds",
+            "From the time an alarm was set to, to the end of its first attempt.",
+            buckets=_LATE_S,
+            registry=self._registry,
+        )
+        self._paused = Gauge(
+            "reservation_dispatch_paused",
+            "1 while no alarm is dispatched, since nothing can be committed.",
+            registry=self._registry,
+        )
+
+    def _of_commits(self) -> None:
+        self._commit_s = Histogram(
+            "reservation_commit_seconds",
+            "A batch, from the event loop to the disk and back.",
+            buckets=_FINE_S,
+            registry=self._registry,
+        )
+        self._batch_size = Histogram(
+            "reservation_commit_batch_size",
+            "Messages that shared a transaction.",
+            buckets=_BATCH,
+            registry=self._registry,
+        )
+        self._commit_failures = Counter(
+            "reservation_commit_failures",
+            "Batches that were not committed, by the error's code.",
+            ["code"],
+            registry=self._registry,
+        )
+        self._purged = Counter(
+            "reservation_purged",
+            "Rows that retention removed.",
+            ["table"],
+            registry=self._registry,
+        )
+        self._lines_lost = Counter(
+            "reservation_log_lines_lost",
+            "Lines of the log that could not be written.",
+            registry=self._registry,
+        )
+
+    def _count_attempt(self, fields: Mapping[str, Any]) -> None:
+        self._attempts_by[fields["outcome"]].inc()
+        if not fields["is_retry"]:
+            self._lateness.observe(fields["lateness_ms"] / _MS_PER_SECOND)
+
+    def _count_purged(self, fields: Mapping[str, Any]) -> None:
+        self._purged.labels("event").inc(fields["events"])
+        self._purged.labels("reservation").inc(fields["reservations"])
+
+
+class _StandingCollector(Collector):
+    """Shows what `standing` says."""
+
+    standing: Standing | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        now = self.standing
+        if now is None:
+            return
+        for name, told, value in (
+            ("alarms_pending", "Alarms that are planned.", now.pending),
+            ("alarms_overdue", "Alarms that are due now, counted up to 1,000.", now.overdue),
+            ("alarms_overdue_seconds", "How long the oldest of them is due.", _s(now.overdue_ms)),
+            ("alarms_stuck", "Alarms that keep failing, counted up to 1,000.", now.stuck),
+            ("commit_queue_depth", "Changes that wait for a batch.", now.queue_depth),
+            ("feed_readers", "Open streams of events.", now.feed_readers),
+            (
+                "clock_divergence_seconds",
+                "The wall clock less the service's time.",
+                _s(now.clock_divergence_ms),
+            ),
+            ("database_bytes", "Size of the database file.", now.database_bytes),
+            ("wal_bytes", "Size of the write-ahead log.", now.wal_bytes),
+        ):
+            if value is not None:
+                yield GaugeMetricFamily(f"reservation_{name}", told, value)
+        if now.transitions is not None:
+            yield _transitions(now.transitions)
+
+
+def _transitions(counts: Mapping[tuple[str, str], int]) -> Metric:
+    family = CounterMetricFamily(
+        "reservation_transitions",
+        "Events recorded since the start, by what happened and what made it happen.",
+        labels=["kind", "trigger"],
+    )
+    for labels, count in sorted(counts.items()):
+        family.add_metric(labels, count)
+    return family
+
+
+def _s(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / _MS_PER_SECOND

@@ -1,0 +1,1 @@
+"""What operators ask a running service, and do with its file."""

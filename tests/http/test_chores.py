@@ -1,0 +1,113 @@
+"""What is done now and then: told with what it did, and never in the way."""
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from datetime import UTC
+
+import pytest
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.cron import CronTrigger
+
+from reservation_service import service as composition
+from reservation_service.errors import StorageUnavailable
+from reservation_service.storage.sqlite_engine import SqliteEngine
+from tests.conftest import StartService
+from tests.support.harness import ServiceHarness
+
+Chore = Callable[[], Awaitable[None]]
+Chores = dict[str, Chore]
+
+
+@pytest.fixture
+def chores(monkeypatch: pytest.MonkeyPatch) -> Chores:
+    """The jobs of the service that is started next, by name; none runs by itself."""
+    found: Chores = {}
+
+    class Scheduler(AsyncIOScheduler):  # type: ignore[misc]
+        def add_job(self, work: Chore, trigger: object, **options: object) -> None:
+            if trigger == "cron":
+                assert options.pop("misfire_grace_time") is None
+                assert options.pop("coalesce") is True
+                CronTrigger(timezone=UTC, **options)
+                found[work.__name__] = work
+
+    monkeypatch.setattr(composition, "AsyncIOScheduler", Scheduler)
+    return found
+
+
+async def test_each_chore_has_its_job(chores: Chores, service: ServiceHarness) -> None:
+    assert chores.keys() == {"purge", "optimize", "cut_wal"}
+
+
+async def test_the_log_is_cut_once_nothing_was_changed_for_a_while(
+    chores: Chores, service: ServiceHarness
+) -> None:
+    wal = service.database.with_name(service.database.name + "-wal")
+    await service.hold("seat-1", 60)
+    await chores["cut_wal"]()  # it has only just begun to look
+    assert wal.stat().st_size > 0
+    await service.hold("seat-2", 60)
+    await chores["cut_wal"]()
+    assert wal.stat().st_size > 0
+    size = wal.stat().st_size
+    await service.get("/readyz")  # commits, and changes nothing
+    await chores["cut_wal"]()
+    assert wal.stat().st_size == 0
+    (told,) = service.recorder.of("wal-cut")
+    assert told["bytes"] >= size
+    await chores["cut_wal"]()
+    assert len(service.recorder.of("wal-cut")) == 1
+    assert (await service.hold("seat-3"))["status"] == "held"
+
+
+async def test_the_log_is_left_alone_when_an_alarm_is_near(
+    chores: Chores, service: ServiceHarness
+) -> None:
+    await service.hold("seat-1", 60)
+    await chores["cut_wal"]()
+    service.clock.advance(59_000)
+    await chores["cut_wal"]()
+    assert service.recorder.of("wal-cut") == []
+
+
+async def test_a_reader_is_not_waited_for(chores: Chores, service: ServiceHarness) -> None:
+    with closing(sqlite3.connect(service.database, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM reservation").fetchone()
+        await service.hold("seat-1", 60)
+        await chores["cut_wal"]()
+        await chores["cut_wal"]()
+        assert service.recorder.of("wal-cut") == []
+    await chores["cut_wal"]()
+    assert len(service.recorder.of("wal-cut")) == 1
+
+
+async def test_statistics_are_looked_at(chores: Chores, service: ServiceHarness) -> None:
+    await service.hold("seat-1", 60)
+    await chores["optimize"]()
+    (told,) = service.recorder.of("optimized")
+    assert told["duration_ms"] >= 0
+    await service.advance(60_000)
+    assert (await service.status("seat-1"))["status"] == "expired"
+
+
+@pytest.mark.parametrize(
+    ("name", "event"), [("optimize", "optimize-failed"), ("cut_wal", "wal-cut-failed")]
+)
+async def test_trouble_is_told_and_left_for_the_next_time(
+    chores: Chores,
+    start_service: StartService,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    event: str,
+) -> None:
+    async def fail(*_: object) -> int:
+        raise StorageUnavailable
+
+    service = await start_service()
+    monkeypatch.setattr(SqliteEngine, name, fail)
+    await chores[name]()
+    assert service.recorder.of(event) == [{"reason": "storage-unavailable"}]
+    monkeypatch.undo()
+    assert (await service.hold("seat-1"))["status"] == "held"
