@@ -155,8 +155,8 @@ class Service:
         Before that, `server.drain_ms` for those who send calls here to notice that it is not ready.
         """
         self._observe("service-stopping")
-        if self._stop_requested.is_set():
-            await asyncio.sleep(self._settings.server.drain_ms / 1000)
+        if self._stop_requested.is_set() and (drain_ms := self._settings.server.drain_ms):
+            await asyncio.sleep(drain_ms / 1000)
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await self._opened.aclose()
@@ -256,7 +256,8 @@ class Service:
     async def _check_integrity(self, engine: SqliteEngine) -> None:
         """Look at the whole database behind the traffic; a finding ends the process."""
         await engine.check_integrity()
-        self._observe("integrity-checked")
+        if not self._stop_requested.is_set():
+            self._observe("integrity-checked")
         await self._stop_requested.wait()
 
     async def _count_pending(self, engine: SqliteEngine) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import aiohttp_cors
 from aiohttp import web
 
-EXPOSED = ("Location", "Retry-After", "Server-Time")
+EXPOSED = ("Location", "Retry-After", "Server-Time", "X-Request-ID")
 """Headers that a page's script may read, beside those it always may."""
 
-ALLOWED = ("Content-Type", "Reservation-Holder", "Last-Event-ID")
+ALLOWED = ("Content-Type", "Reservation-Holder", "Last-Event-ID", "X-Request-ID")
 PREFLIGHT_SECONDS = 600
 """How long a browser may remember the answer."""
 

@@ -8,7 +8,7 @@ from tests.support.harness import Answer, ServiceHarness
 
 SHOP, OTHER = "https://shop.example", "https://evil.example"
 SETTINGS: dict[str, object] = {"origins": [SHOP, "http://localhost:5173"]}
-EXPOSED = {"Location", "Retry-After", "Server-Time"}
+EXPOSED = {"Location", "Retry-After", "Server-Time", "X-Request-ID"}
 
 ANSWERS: list[tuple[str, str, object, int]] = [
     ("GET", "/", None, 200),

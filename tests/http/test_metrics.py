@@ -6,6 +6,7 @@ import pytest
 
 from reservation_service import monitoring
 from reservation_service.errors import StorageFull
+from reservation_service.metrics import Metrics, Standing
 from reservation_service.storage.sqlite_engine import COUNTED_MAX, SqliteEngine
 from reservation_service.storage.sqlite_tally import Tally
 from reservation_service.store import Claim
@@ -54,6 +55,21 @@ async def test_requests_are_counted_by_route_and_status(service: ServiceHarness)
     assert found[answered("none", 404)] == 1
     assert found[answered("none", 405)] == 1
     assert found['reservation_http_request_seconds_count{route="POST /reservations/{id}"}'] == 4
+
+
+def test_a_duration_is_in_the_bucket_that_it_is_no_longer_than() -> None:
+    metrics = Metrics()
+    for seconds in (0.001, 0.0011, 4.9, 60):
+        metrics.count_request("GET /", 200, seconds)
+    found = samples(metrics.render(Standing(0, 0, 0, 0, 0)).decode())
+    buckets = {
+        name.split('le="')[1].split('"')[0]: value
+        for name, value in found.items()
+        if name.startswith("reservation_http_request_seconds_bucket")
+    }
+    assert (buckets["0.001"], buckets["0.0025"], buckets["2.5"]) == (1, 2, 2)
+    assert (buckets["5.0"], buckets["+Inf"]) == (3, 4)
+    assert found['reservation_http_request_seconds_sum{route="GET /"}'] == pytest.approx(64.9021)
 
 
 async def test_names_and_paths_make_no_series(service: ServiceHarness) -> None:

@@ -27,7 +27,7 @@ def test_the_page_shows_every_call_and_asks_nobody_else(make_server: MakeServer)
         page.on("request", lambda request: requests.append(request.url))
         page.goto(f"http://127.0.0.1:{server.port}/docs")
         calls = page.locator(".opblock")
-        expect(calls).to_have_count(14, timeout=PATIENCE_MS)
+        expect(calls).to_have_count(17, timeout=PATIENCE_MS)
         expect(page.locator(".opblock-summary-path").first).to_be_visible()
         chromium.close()
     assert complaints == []

@@ -236,6 +236,7 @@ _EXPECTED_EVENTS = {
     "migrations-applied",
     "alarms-reloaded",
     "service-started",
+    "alarms-counted",
     "integrity-checked",
     "reservation-alarm",
     "request",
