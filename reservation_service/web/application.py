@@ -67,7 +67,7 @@ class Surroundings:
     @web.middleware
     async def _surround(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         began = monotonic_s()
-        request_id = self._identify(request)
+        self._identify(request)
         self._enter(request)
         try:
             if self._in_flight > self._requests_max:
@@ -81,7 +81,6 @@ class Surroundings:
         finally:
             self._leave(request)
         self.finish(response)
-        response.headers[REQUEST_ID_HEADER] = request_id
         self._count(_route(request), response.status, monotonic_s() - began)
         return response
 
@@ -89,12 +88,10 @@ class Surroundings:
         """Give an answer the headers that all have."""
         finish(response.headers, self._clock.now())
 
-    def _identify(self, request: web.Request) -> str:
+    def _identify(self, request: web.Request) -> None:
         """The request's ID, from now on that of every line that is logged for it."""
         given = request.headers.get(REQUEST_ID_HEADER, "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else next(self._request_ids)
-        REQUEST_ID.set(request_id)
-        return request_id
+        REQUEST_ID.set(given if _REQUEST_ID.fullmatch(given) else next(self._request_ids))
 
     def _enter(self, request: web.Request) -> None:
         self._in_flight += 1

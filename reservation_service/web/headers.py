@@ -2,6 +2,8 @@
 
 from collections.abc import MutableMapping
 
+from reservation_service.correlation import REQUEST_ID, REQUEST_ID_HEADER
+
 OF_ALL = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -20,3 +22,5 @@ def finish(headers: MutableMapping[str, str], now: int) -> None:
     headers["Server-Time"] = str(now)
     headers.update(OF_ALL)
     headers.setdefault("Content-Security-Policy", NO_CONTENT_RUNS)
+    if (request_id := REQUEST_ID.get()) is not None:
+        headers[REQUEST_ID_HEADER] = request_id

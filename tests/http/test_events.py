@@ -202,6 +202,7 @@ async def test_a_stream_has_the_head_that_readers_and_proxies_need(
         assert head["Content-Type"] == "text/event-stream"
         assert {name: head.getall(name) for name in OF_ALL} == {n: [v] for n, v in OF_ALL.items()}
         assert head["Server-Time"] == str(START)
+        assert head["X-Request-ID"]
         assert head["X-Accel-Buffering"] == "no"
 
 

@@ -8,6 +8,8 @@ from reservation_service.storage import sqlite_alarms, sqlite_bookings
 from tests.torture.model import HARNESS
 from tests.torture.model_mutants import MUTANTS, REDUNDANT, Mutant
 
+pytestmark = pytest.mark.timeout(240)  # some twenty seconds, on a machine that does nothing else
+
 READ_ONLY = {"COUNT_OVERDUE", "COUNT_CLAIMED", "NEXT_DUE"}
 """Two that a start reports by, and one that is looked at inside of OUTCOMES."""
 

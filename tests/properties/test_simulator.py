@@ -11,6 +11,8 @@ from tests.torture.report import Report
 from tests.torture.simulator import HARNESS, simulate
 from tests.torture.simulator_world import USUAL
 
+pytestmark = pytest.mark.timeout(240)  # some ten seconds, on a machine that does nothing else
+
 ROOT = Path(__file__).parents[2]
 
 
