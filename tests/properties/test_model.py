@@ -10,8 +10,8 @@ from tests.torture.model_mutants import MUTANTS, REDUNDANT, Mutant
 
 pytestmark = pytest.mark.timeout(240)  # some twenty seconds, on a machine that does nothing else
 
-READ_ONLY = {"COUNT_OVERDUE", "COUNT_CLAIMED", "NEXT_DUE"}
-"""Two that a start reports by, and one that is looked at inside of OUTCOMES."""
+READ_ONLY = {"COUNT_OVERDUE", "COUNT_CLAIMED", "COUNT_STUCK", "OLDEST_DUE", "NEXT_DUE"}
+"""Four that reports are made of, and one that is looked at inside of OUTCOMES."""
 
 STATEMENTS = {
     name
