@@ -80,24 +80,26 @@ def show_history(told: Document, now_ms: int, console: Console) -> None:
     console.print(
         Text.assemble((row["reservationId"], "bold"), " is ", _status(row)), soft_wrap=True
     )
-    table = Table(box=None, pad_edge=False, show_header=False)
     for event in told["events"] or ():
-        table.add_row(
-            moment(event["at"]),
-            Text(event["type"], style=_STYLES.get(event["type"], "")),
-            f"by {event['trigger']}",
-            f"generation {event['generation']}",
-            Text(_told(event["data"])),
-        )
+        kind = event["type"], _STYLES.get(event["type"], "")
+        by, generation = f"by {event['trigger']}", f"generation {event['generation']}"
+        line = _line(event["at"], kind, by, generation, _told(event["data"]))
+        console.print(line, soft_wrap=True)
     if row["alarmAt"] is not None:
         tries = f"{row['alarmRetryCount']} retries so far" if row["alarmRetryCount"] else ""
         when = distance(row["alarmAt"], now_ms)
-        table.add_row(moment(row["alarmAt"]), Text("alarm", style="dim"), when, "", tries)
-    console.print(table, soft_wrap=True)
+        console.print(_line(row["alarmAt"], ("alarm", "dim"), when, tries), soft_wrap=True)
     if told["events"] is None:
         console.print("This service does not tell its history.", style="dim")
     elif row["generation"] and not told["events"]:
         console.print("Its events are older than the log.", style="dim")
+
+
+def _line(at_ms: int, kind: tuple[str, str], by: str, *details: str) -> Text:
+    """What was or will be, in columns; a long one is for the terminal to break."""
+    name, style = kind
+    line = Text.assemble(f"{moment(at_ms)}  ", (f"{name:<16}", style), f"  {by:<10}")
+    return line.append("  " + "  ".join(filter(None, details)))
 
 
 def moment(at_ms: int | None) -> str:
