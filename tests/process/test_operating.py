@@ -1,6 +1,7 @@
 """What operators type: against a running service, and against its file."""
 
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.process.conftest import MakeServer
-from tests.process.server import Server, command, environment
+from tests.process.server import Server, command, environment, eventually
 from tests.process.test_keys import keys
 from tests.support.invariants import violations
 
@@ -69,7 +70,31 @@ def test_a_service_tells_how_it_is_and_what_it_has(make_server: MakeServer) -> N
 
     one = told(ask(server, "show", "seat-1", "--json", **known))
     assert one["reservation"]["status"] == "held"
-    assert "seat-1 is held" in ask(server, "show", "seat-1", **known).stdout
+    assert [event["type"] for event in one["events"]] == ["held"]
+    first, held, alarm = ask(server, "show", "seat-1", **known).stdout.splitlines()
+    assert first == "seat-1 is held"
+    assert re.search(r"UTC  held +by request +generation 1$", held)
+    assert re.search(r"UTC  alarm +in [\d,]+ s", alarm)
+
+
+def test_what_is_committed_is_told_as_it_comes(make_server: MakeServer) -> None:
+    server = make_server().start()
+    url = f"http://127.0.0.1:{server.port}"
+    tail = subprocess.Popen(
+        command("tail", "--url", url, "--json"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert tail.stdout is not None
+    try:
+        eventually(lambda: told(ask(server, "status", "--json"))["feedReaders"] == 1)
+        server.hold("seat-1", 3600)
+        event = json.loads(tail.stdout.readline())
+    finally:
+        tail.terminate()
+        tail.communicate(timeout=10)
+    assert (event["reservation"], event["type"], event["trigger"]) == ("seat-1", "held", "request")
 
 
 def test_a_key_comes_from_a_file_too_and_one_that_is_wrong_is_told(
