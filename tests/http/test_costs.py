@@ -55,7 +55,9 @@ async def service(start_service: StartService) -> ServiceHarness:
 
 @pytest.fixture
 async def client(service: ServiceHarness) -> AsyncIterator[Client]:
-    """One that was served before, so that what is made once is made."""
+    """One that was served before, so that what is made once is made, and counted at a start."""
+    await service.recorder.seen("alarms-counted")
+    await service.recorder.seen("integrity-checked")
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     client = Client(reader, writer)
     await client.hold(0)
