@@ -5,8 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-# Real processes in real time: one after another, since neighbours would make them late.
-IN_REAL_TIME := tests/process tests/test_demo.py
+# Attacks and stops in real time: one after another, since neighbours would make them late.
+IN_REAL_TIME := $(wildcard tests/process/test_torture_*.py) tests/process/test_stop.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -25,6 +25,7 @@ _HEADERS = {
     "Server": "bare",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
+    "X-Request-ID": "4f1c2a-1",
 }
 _TAKEN = "Somebody else holds this reservation."
 

@@ -30,7 +30,3 @@ def test_an_attempt_that_is_killed_was_counted_before_it_began() -> None:
 
 def test_no_recurring_event_is_lost_doubled_or_adrift_over_kill_9() -> None:
     check(recurring.run(recurring.HARNESS.short))
-
-
-def test_an_event_that_loses_its_period_is_caught() -> None:
-    assert recurring.HARNESS.controls["lose-what-repeats"]().violations != []
