@@ -66,8 +66,8 @@ def find_rows(connection: sqlite3.Connection, query: Query) -> Page:
         "scanned_max": SCANNED_MAX if is_filtered else query.limit + 1,
         "limit": query.limit + 1,
     }
-    connection.execute("BEGIN")  # both statements see the same rows
     try:
+        connection.execute("BEGIN")  # both statements see the same rows
         ids = connection.execute(FIND, values).fetchone()[0]
         found = _rows(connection, ids, msgspec.json.decode(ids))
         scanned_to = connection.execute(SCANNED_TO, values).fetchone()

@@ -163,8 +163,8 @@ def read_schedules(
     connection: sqlite3.Connection, queries: Sequence[ScheduleQuery], now: int
 ) -> list[Schedule]:
     """What is planned, or due, at `now`; of a hold that is over nothing."""
-    connection.execute("BEGIN")  # all statements see the same rows
     try:
+        connection.execute("BEGIN")  # all statements see the same rows
         return [_read(connection, query, now) for query in queries]
     except sqlite3.Error as error:
         raise failure_before_commit(error) from error
