@@ -111,6 +111,7 @@ def _check_service(
     report: Report, name: str, target: Target, ledger: Ledger, traffic: Traffic
 ) -> None:
     """Everybody was served, reads saw what was acknowledged, alarms came, nothing is lost."""
+    target.line("reservation-alarm")
     eventually(lambda: target.overdue() == 0)
     lateness_ms = max(line["latenessMs"] for line in target.seen("reservation-alarm"))
     report.require(lateness_ms <= LATENESS_MS_MAX, f"{name}: an alarm was {lateness_ms} ms late")

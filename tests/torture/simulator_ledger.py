@@ -6,7 +6,7 @@ in the database at every later moment, in every life of the process.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from reservation_service.reservation import Reservation, Status
 from reservation_service.store import Claimed
@@ -56,6 +56,7 @@ class Ledger:
         self._latest: dict[str, Reservation] = {}
         self._attempts: dict[Slot, int] = {}
         self._last_claim = 0
+        self._settled: set[tuple[str, int]] = set()
         self._anew: set[Slot] = set()
         self._planned: dict[Event, int] = {}
         self.broken: list[str] = []
@@ -110,10 +111,15 @@ class Ledger:
         if is_named:
             self._named.add(key)
 
-    def claim(self, claimed: Sequence[Claimed], at_work: Container[Slot]) -> None:
+    def settle(self, reservation_id: str, claim: int) -> None:
+        """The attempt is over, whenever it hears of it: it was settled in a transaction."""
+        self._settled.add((reservation_id, claim))
+
+    def claim(self, claimed: Sequence[Claimed], running: Iterable[Claimed]) -> None:
         """These attempts begin, while others are still at work in the same process."""
+        at_work = {_slot_of(one) for one in running if (one.id, one.claim) not in self._settled}
         for one in claimed:
-            row, slot = one.reservation, slot_of(one)
+            row, slot = one.reservation, _slot_of(one)
             if row.alarm_attempts <= self._attempts.get(slot, 0):
                 self.broken.append(f"attempt {row.alarm_attempts} again: {slot}")
             self._attempts[slot] = row.alarm_attempts
@@ -174,7 +180,7 @@ class Ledger:
                 yield f"{name} was taken away from its holder in generation {generation}"
 
 
-def slot_of(claimed: Claimed) -> Slot:
+def _slot_of(claimed: Claimed) -> Slot:
     return claimed.id, claimed.reservation.generation, claimed.info.scheduled_time
 
 

@@ -32,6 +32,13 @@ _PENDING = """
 SELECT id, status, expires_at, alarm_at, alarm_dispatch_at, alarm_attempts, alarm_claim
 FROM reservation WHERE alarm_dispatch_at IS NOT NULL ORDER BY alarm_dispatch_at
 """
+_LAST_AT = """
+SELECT max(at) FROM (
+    SELECT alarm_dispatch_at AS at FROM reservation
+    UNION SELECT expires_at FROM reservation WHERE status = 'held'
+    UNION SELECT s.run_at FROM schedule AS s JOIN reservation AS r
+    ON r.id = s.reservation AND r.generation = s.generation AND r.alarm_at IS NOT NULL)
+"""
 _FOR_EVER = """
 SELECT s.reservation FROM schedule AS s JOIN reservation AS r
 ON r.id = s.reservation AND r.generation = s.generation AND r.alarm_at = s.run_at
@@ -71,10 +78,9 @@ class Lives:
         keeping = self._go_on(self._keep_running())
         clients = [Client(name, world, self._ledger, self) for name in HOLDERS]
         calling = [self._go_on(client.run()) for client in clients]
-        disturbing = self._go_on(self._disturb())
+        self._go_on(self._disturb())
         await asyncio.sleep(world.chance.uniform(*_FAULTS_SECONDS))
         world.end_faults()
-        disturbing.cancel()
         for client in clients:
             client.leave()
         _, unanswered = await asyncio.wait(calling, timeout=_WAIT_SECONDS_MAX)
@@ -121,10 +127,12 @@ class Lives:
             self._process.crash(f"refused to start: {error}")
 
     async def _disturb(self) -> None:
-        """What happens to a process that does nothing special at the moment."""
+        """What happens to a process at any moment; a stop that has begun is played to its end."""
         world = self._world
         while True:
             await asyncio.sleep(world.chance.uniform(0, 10.0))
+            if world.faults_are_over:
+                return
             for kind, what in (
                 ("failing-alarm", "alarm"),
                 ("failing-request", "held"),
@@ -142,9 +150,9 @@ class Lives:
 
     async def _see_everything_fire(self) -> None:
         """Liveness: no more faults, so whatever is planned fires when it is due."""
-        pending = self._pending()
-        self._none_is_put_off(pending)
-        wait_s = max([row["alarm_dispatch_at"] - self.now() for row in pending], default=0) / 1000
+        self._none_is_put_off(self._pending())
+        last_at = self._rows(_LAST_AT)[0][0]
+        wait_s = ((last_at or 0) - self.now()) / 1000
         if wait_s > _WAIT_SECONDS_MAX:  # the wall clock was set back: set it right
             await self._process.stop()
             self._world.wall.step(round(wait_s * 1000))

@@ -21,7 +21,7 @@ from reservation_service.storage.migrations import load_migrations, migrate
 from reservation_service.store import Claimed, Page, Query, Result, ScheduleQuery, StoreMessage
 from tests.torture.simulator_disk import PLANTED, Crashed, open_disk
 from tests.torture.simulator_dispatch import Deliveries, SlipperyStore
-from tests.torture.simulator_ledger import Ledger, slot_of
+from tests.torture.simulator_ledger import Ledger
 from tests.torture.simulator_time import ServiceClock, TimerWaker
 from tests.torture.simulator_watch import Watch
 from tests.torture.simulator_world import World
@@ -204,8 +204,7 @@ class Process:
 
     def look(self, claimed: Sequence[Claimed]) -> None:
         """The dispatcher has claimed these, or has looked in vain."""
-        at_work = {slot_of(one) for one, _ in self._alarm_clock._running.values()}
-        self.ledger.claim(claimed, at_work)
+        self.ledger.claim(claimed, [one for one, _ in self._alarm_clock._running.values()])
         self._watch.look(is_vain=not claimed)
 
     async def write(self, messages: Sequence[StoreMessage]) -> tuple[list[Result], int | None]:

@@ -78,8 +78,12 @@ class Watch:
         after = self._slots(messages)
         has_claim = any(isinstance(message, Claim) for message in messages)
         for message in messages:
-            if isinstance(message, Retry) and not has_claim:  # which may change the same rows
-                self._settled(message, before.get(message.id), after.get(message.id))
+            if isinstance(message, Retry):
+                slot = before.get(message.id)
+                if slot is not None and slot.claim == message.claim:
+                    self._ledger.settle(message.id, message.claim)
+                elif not has_claim:  # which may change the same rows
+                    self._settled_late(message, slot, after.get(message.id))
             elif isinstance(message, Extend | Confirm | Release):
                 self._changed(message, began_at, before.get(message.id), after.get(message.id))
             if isinstance(message, Confirm | Plan | Cancel | Fire):
@@ -108,9 +112,9 @@ class Watch:
         if too_many is not None:
             self._world.complain(f"too many holds: {too_many}")
 
-    def _settled(self, message: Retry, before: Slot | None, after: Slot | None) -> None:
+    def _settled_late(self, message: Retry, before: Slot | None, after: Slot | None) -> None:
         """A claim that does not stand any more gives no right to touch the row."""
-        if before != after and (before is None or before.claim != message.claim):
+        if before != after:
             self._world.complain(f"an old settle made {before} {after}")
 
     def _set_anew(self, before: Slot | None, after: Slot | None, *, may_be_claimed: bool) -> None:
