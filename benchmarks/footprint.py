@@ -66,13 +66,13 @@ def _add_starts(sheet: Sheet, size: Size, started: dict[int, tuple[float, float]
 def _bytes_per_pending(database: Path, count: int, name: Callable[[int], str]) -> float:
     """Holds by the service's own transactions, then a checkpoint."""
     with closing(open_durable(database)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA main.wal_checkpoint(TRUNCATE)")
         empty = database.stat().st_size
         connection.execute("PRAGMA synchronous = OFF")
         transact = BatchTransaction(BootClock(), database, epoch=1)
         for first in range(0, count, _BATCH):
             transact(connection, [_hold(name(n)) for n in range(first, first + _BATCH)])
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA main.wal_checkpoint(TRUNCATE)")
         held = connection.execute("SELECT count(*) FROM reservation").fetchone()[0]
     return float((database.stat().st_size - empty) / held)
 

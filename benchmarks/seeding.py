@@ -8,6 +8,7 @@ from pathlib import Path
 
 from reservation_service.storage.connection import make_durable
 from reservation_service.storage.migrations import load_migrations, migrate
+from reservation_service.storage.sqlite_messages import create_message_table
 
 HOUR_MS = 3_600_000
 _HELD_MS = 60_000
@@ -34,6 +35,7 @@ def open_durable(database: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(database, isolation_level=None, cached_statements=256)
     migrate(connection, load_migrations("sqlite"))
     make_durable(connection)
+    create_message_table(connection)
     return connection
 
 

@@ -40,7 +40,7 @@ class Claimed(Struct, frozen=True, gc=False):
         return AlarmInfo(row.alarm_at, row.alarm_retry_count)
 
 
-class Retry(Struct, frozen=True):
+class Retry(Struct, frozen=True, array_like=True, gc=False):
     """Settle an attempt that did not move its slot: try again `delay_ms` from now.
 
     `seen` is the claim's own time: what fell due after it has not been tried yet, and is not

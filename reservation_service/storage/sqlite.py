@@ -6,7 +6,8 @@ set, the effect itself clears or moves the slot, and an old claim never touches 
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,6 @@ import msgspec
 from reservation_service.clock import Clock
 from reservation_service.errors import DatabaseUnusable, MessageFailed, ServiceError
 from reservation_service.reservation import (
-    ANONYMOUS,
     EVENTS_MAX,
     Cancel,
     Confirm,
@@ -37,7 +37,6 @@ from reservation_service.storage.sqlite_bookings import (
     EXTEND,
     HOLD,
     LIMITED_UNTIL,
-    MESSAGES,
     RECORD,
     RECORD_EXPIRED,
     RECORD_REJECTED,
@@ -45,6 +44,12 @@ from reservation_service.storage.sqlite_bookings import (
     REMEMBER_REJECTED,
     RENEW,
     SORT_NAMED,
+)
+from reservation_service.storage.sqlite_messages import (
+    KINDS,
+    MESSAGES,
+    MessageTable,
+    Span,
 )
 from reservation_service.storage.sqlite_purge import purge_some
 from reservation_service.storage.sqlite_reads import ROW, ROWS
@@ -88,8 +93,8 @@ _decode_rows = msgspec.json.Decoder(list[Reservation], strict=False).decode
 _decode_outcomes = msgspec.json.Decoder(list[Outcome], strict=False).decode
 
 
-DIGEST_BYTES = 32
-"""SHA-256, and the stride of `:holders`."""
+NOBODYS = (Claim, Purge, Probe)
+"""Messages that are no reservation's."""
 
 K = TypeVar("K", Hold, Expire, Extend, Confirm, Release, Plan, Cancel, Fire, Retry)
 
@@ -147,22 +152,31 @@ class BatchTransaction:
 
         Nobody's messages last, so that they see what the batch's others did.
         """
-        run = _Statements(connection, self._clock.now(), self._batch, _running(messages))
-        holds = _of(Hold, messages)
-        run.expire([*_of(Expire, messages), *holds])
-        limited = run.hold(holds)
-        run.record(EXTEND, _of(Extend, messages), "extended")
-        run.confirm(_of(Confirm, messages))
-        run.record(RELEASE, _of(Release, messages), "released")
-        scheduled = run.schedule(messages)
-        run.retry(_of(Retry, messages))
-        others = {id(message): run.work(message) for message in _of_nobody(messages)}
-        outcomes, next_due_at = run.outcomes([m for m in messages if m.id is not None])
+        now = self._clock.now()
+        of: dict[type, list[Any]] = {kind: [] for kind in (*KINDS, *NOBODYS)}
+        for message in messages:
+            of[type(message)].append(message)
+        table = MessageTable(connection, of)
+        run = _Statements(connection, table, now, self._batch, of[Claim])
+        span = table.spans
+        run.expire(span[Expire].until(span[Hold]))
+        limited = run.hold(of[Hold], span[Hold])
+        run.record(EXTEND, span[Extend], "extended")
+        run.confirm(span[Confirm])
+        run.record(RELEASE, span[Release], "released")
+        scheduled = {
+            **run.plan(of[Plan], span[Plan]),
+            **run.cancel(of[Cancel], span[Cancel]),
+            **run.fire(of[Fire], span[Fire]),
+        }
+        run.retry(span[Retry])
+        others = {id(message): run.work(message) for kind in NOBODYS for message in of[kind]}
+        outcomes, next_due_at = run.outcomes()
         outcomes.update(run.limited(limited, outcomes))
         for name, told in scheduled.items():
             outcomes[name] = msgspec.structs.replace(outcomes[name], **told)
         if run.is_anything_planned:
-            run.forget_plans(holds)
+            run.forget_plans(span[Hold])
         results = [others[id(m)] if m.id is None else outcomes[m.id] for m in messages]
         return results, next_due_at
 
@@ -175,53 +189,83 @@ class _Statements:
     """The statements of one batch; `now` is the transaction's time, `batch` its number."""
 
     def __init__(
-        self, connection: sqlite3.Connection, now: int, batch: int, running: list[str]
+        self,
+        connection: sqlite3.Connection,
+        table: MessageTable,
+        now: int,
+        batch: int,
+        claims: Sequence[Claim],
     ) -> None:
         self._connection = connection
+        self._table = table
         self._shared: dict[str, Any] = {"now": now, "batch": batch}
+        running = [reservation_id for claim in claims for reservation_id in claim.running]
         self._running = _encode(running).decode()
         self.is_anything_planned = True
 
-    def expire(self, messages: Sequence[StoreMessage]) -> None:
+    def expire(self, span: Span) -> None:
         """Expire what is over, and write how late and how often tried it was."""
-        if self._changed(EXPIRE, messages):
-            self._changed(RECORD_EXPIRED, messages)
+        if self._changed(EXPIRE, span):
+            self._changed(RECORD_EXPIRED, span)
 
-    def record(self, sql: str, messages: Sequence[StoreMessage], event: str) -> None:
+    def record(self, sql: str, span: Span, event: str) -> None:
         """Change rows, and write an event for each row changed."""
-        if self._changed(sql, messages):
-            self._changed(RECORD, messages, type=event)
+        if self._changed(sql, span):
+            self._changed(RECORD, span, type=event)
 
-    def hold(self, holds: list[Hold]) -> list[Hold]:
+    def hold(self, holds: list[Hold], span: Span) -> list[Hold]:
         """New holds, resets and renewals; those beyond their holder's limit come back undone."""
-        verdicts = self._sort(holds)
-        self.record(RENEW, verdicts.get("renewed", []), "renewed")
-        self.record(HOLD, verdicts.get("held", []), "held")
-        return verdicts.get("limited", [])
+        verdicts = self._sort(holds, span)
+        self.record(RENEW, self._part(verdicts["renewed"], holds, span), "renewed")
+        self.record(HOLD, self._part(verdicts["held"], holds, span), "held")
+        return verdicts["limited"]
 
-    def confirm(self, confirms: list[Confirm]) -> None:
+    def confirm(self, span: Span) -> None:
         """Confirm, and record once what came too late."""
-        self.record(CONFIRM, confirms, "confirmed")
-        if self._changed(RECORD_REJECTED, confirms):
-            self._changed(REMEMBER_REJECTED, confirms)
+        self.record(CONFIRM, span, "confirmed")
+        if self._changed(RECORD_REJECTED, span):
+            self._changed(REMEMBER_REJECTED, span)
 
-    def schedule(self, messages: Sequence[StoreMessage]) -> dict[str, dict[str, Any]]:
-        """Plan, cancel and fire events: what that adds to their outcomes, by ID."""
-        return (
-            self._plan(_of(Plan, messages))
-            | self._cancel(_of(Cancel, messages))
-            | self._fire(_of(Fire, messages))
-        )
+    def plan(self, plans: list[Plan], span: Span) -> dict[str, dict[str, Any]]:
+        """Plan events: what that adds to the outcomes, by ID."""
+        if not plans:
+            return {}
+        sorted_plans = msgspec.json.decode(self._value(SORT_PLANS, span, events_max=EVENTS_MAX))
+        verdicts = {key: PlanVerdict(verdict) for key, verdict in sorted_plans}
+        changed = {PlanVerdict.NEW, PlanVerdict.REPLACED}
+        done = [plans[key] for key, verdict in verdicts.items() if verdict in changed]
+        part = self._part(done, plans, span)
+        self._changed(SCHEDULE_PUT, part)
+        self._changed(PLAN_PUT, part)
+        return {
+            plans[key].id: {"changed": verdict in changed, "plan": verdict}
+            for key, verdict in verdicts.items()
+        }
 
-    def retry(self, retries: list[Retry]) -> None:
+    def cancel(self, cancels: list[Cancel], span: Span) -> dict[str, dict[str, Any]]:
+        """Take events off: what that adds to the outcomes, by ID."""
+        ids = self._returned(SCHEDULE_DELETE, span)
+        done = [cancel for cancel in cancels if cancel.id in ids]
+        self._changed(PLAN, self._part(done, cancels, span))
+        return {name: {"changed": True} for name in ids}
+
+    def fire(self, fires: list[Fire], span: Span) -> dict[str, dict[str, Any]]:
+        """Once for each occurrence: what was recorded is planned anew, or gone, with it."""
+        ids = self._returned(FIRE, span)
+        done = self._part([fire for fire in fires if fire.id in ids], fires, span)
+        for sql in (FIRE_ADVANCE, FIRE_DROP, PLAN_FIRED):
+            self._changed(sql, done)
+        return {name: {"changed": True} for name in ids}
+
+    def retry(self, span: Span) -> None:
         """Settle attempts whose claim still stands, and record the failures among them."""
-        self._changed(RECORD_FAILED, retries)
-        self._changed(RETRY, retries)
+        self._changed(RECORD_FAILED, span)
+        self._changed(RETRY, span)
 
-    def outcomes(self, messages: Sequence[StoreMessage]) -> tuple[dict[str, Outcome], int | None]:
-        """The rows of these messages as they are now, which of them this batch changed, and
+    def outcomes(self) -> tuple[dict[str, Outcome], int | None]:
+        """The rows of all messages as they are now, which of them this batch changed, and
         the head of the due index: one statement, since each costs the event loop a pause."""
-        values = self._bind(messages) | {"running": self._running}
+        values = self._bind(self._table.all) | {"running": self._running}
         rows, next_due_at, last_plan = self._connection.execute(OUTCOMES, values).fetchone()
         self.is_anything_planned = last_plan is not None
         outcomes = _decode_outcomes(rows)
@@ -231,7 +275,9 @@ class _Statements:
         """The outcomes of holds beyond the limit: unchanged, and when the next may be made."""
         if not holds:
             return {}
-        until: list[tuple[str, int]] = msgspec.json.decode(self._value(LIMITED_UNTIL, holds))
+        until: list[tuple[str, int]] = msgspec.json.decode(
+            self._value(LIMITED_UNTIL, self._table.put(holds))
+        )
         return {
             reservation_id: msgspec.structs.replace(
                 outcomes[reservation_id], changed=False, limited_until=ends_at
@@ -239,9 +285,9 @@ class _Statements:
             for reservation_id, ends_at in until
         }
 
-    def forget_plans(self, holds: list[Hold]) -> None:
+    def forget_plans(self, span: Span) -> None:
         """Nothing is planned on a new hold."""
-        self._changed(FORGET_PLANS, holds)
+        self._changed(FORGET_PLANS, span)
 
     def work(self, message: Claim | Purge | Probe) -> Result:
         """What is done for nobody in particular."""
@@ -267,75 +313,57 @@ class _Statements:
         rows = _decode_rows(self._connection.execute(ROWS, values).fetchone()[0])
         return [Claimed(row, values["batch"], values["now"]) for row in rows]
 
-    def _plan(self, plans: list[Plan]) -> dict[str, dict[str, Any]]:
-        if not plans:
-            return {}
-        sorted_plans = msgspec.json.decode(self._value(SORT_PLANS, plans, events_max=EVENTS_MAX))
-        verdicts = {key: PlanVerdict(verdict) for key, verdict in sorted_plans}
-        changed = {PlanVerdict.NEW, PlanVerdict.REPLACED}
-        done = [plans[key] for key, verdict in verdicts.items() if verdict in changed]
-        self._changed(SCHEDULE_PUT, done)
-        self._changed(PLAN_PUT, done)
-        return {
-            plans[key].id: {"changed": verdict in changed, "plan": verdict}
-            for key, verdict in verdicts.items()
-        }
-
-    def _cancel(self, cancels: list[Cancel]) -> dict[str, dict[str, Any]]:
-        ids = self._returned(SCHEDULE_DELETE, cancels)
-        self._changed(PLAN, [cancel for cancel in cancels if cancel.id in ids])
-        return {name: {"changed": True} for name in ids}
-
-    def _fire(self, fires: list[Fire]) -> dict[str, dict[str, Any]]:
-        """Once for each occurrence: what was recorded is planned anew, or gone, with it."""
-        ids = self._returned(FIRE, fires)
-        fired = [fire for fire in fires if fire.id in ids]
-        for sql in (FIRE_ADVANCE, FIRE_DROP, PLAN_FIRED):
-            self._changed(sql, fired)
-        return {name: {"changed": True} for name in ids}
-
-    def _returned(self, sql: str, messages: Sequence[StoreMessage]) -> set[str]:
-        """The IDs for which one statement did something."""
-        if not messages:
-            return set()
-        return {name for (name,) in self._connection.execute(sql, self._bind(messages)).fetchall()}
-
-    def _sort(self, holds: list[Hold]) -> dict[str, list[Hold]]:
+    def _sort(self, holds: list[Hold], span: Span) -> dict[str, list[Hold]]:
         """Who is renewed, held, limited or refused; anonymous holds need no sorting."""
-        named = [hold for hold in holds if hold.holder]
-        verdicts = {"held": [hold for hold in holds if not hold.holder]}
-        if named:
-            for key, verdict in msgspec.json.decode(self._value(SORT_NAMED, named)):
-                verdicts.setdefault(verdict, []).append(named[key])
+        verdicts: dict[str, list[Hold]] = {"renewed": [], "held": [], "limited": [], "refused": []}
+        if not any(hold.holder for hold in holds):
+            return verdicts | {"held": holds}
+        verdicts["held"] += [hold for hold in holds if not hold.holder]
+        found = msgspec.json.decode(self._value(SORT_NAMED, span))
+        for key, verdict in limit_holds(holds, found):
+            verdicts[verdict].append(holds[key])
         return verdicts
 
-    def _changed(self, sql: str, messages: Sequence[StoreMessage], **values: object) -> int:
-        """How many rows one set-based statement changed; nothing to do is no statement."""
-        if not messages:
-            return 0
-        return self._connection.execute(sql, self._bind(messages) | values).rowcount
+    def _part(self, some: Sequence[K], those: Sequence[K], span: Span) -> Span:
+        """Where some of those messages are that are in the table at `span`."""
+        return span if len(some) == len(those) else self._table.put(some)
 
-    def _value(self, sql: str, messages: Sequence[StoreMessage], **values: object) -> str:
-        bound = self._bind(messages) | values
-        value: str = self._connection.execute(sql, bound).fetchone()[0]
+    def _returned(self, sql: str, span: Span) -> set[str]:
+        """The IDs for which one statement did something."""
+        if not span:
+            return set()
+        return {name for (name,) in self._connection.execute(sql, self._bind(span)).fetchall()}
+
+    def _changed(self, sql: str, span: Span, **values: object) -> int:
+        """How many rows one set-based statement changed; nothing to do is no statement."""
+        if not span:
+            return 0
+        return self._connection.execute(sql, self._bind(span) | values).rowcount
+
+    def _value(self, sql: str, span: Span, **values: object) -> str:
+        value: str = self._connection.execute(sql, self._bind(span) | values).fetchone()[0]
         return value
 
-    def _bind(self, messages: Sequence[StoreMessage]) -> dict[str, Any]:
-        holders = [getattr(message, "holder", ANONYMOUS) for message in messages]
-        return self._shared | {
-            "messages": _encode(messages).decode(),
-            "holders": b"".join([holder.ljust(DIGEST_BYTES, b"\0") for holder in holders]),
-        }
+    def _bind(self, span: Span) -> dict[str, Any]:
+        return self._shared | {"first": span.first, "last": span.last}
 
 
-def _running(messages: Sequence[StoreMessage]) -> list[str]:
-    """What the batch's claim leaves out, if it has one."""
-    claims = [message for message in messages if type(message) is Claim]
-    return [reservation_id for claim in claims for reservation_id in claim.running]
+def limit_holds(
+    holds: Sequence[Hold], found: Sequence[tuple[int, str, int | None]]
+) -> Iterator[tuple[int, str]]:
+    """Whose hold is one too many: a holder's holds that meet in one batch do not see each other.
 
-
-def _of_nobody(messages: Sequence[StoreMessage]) -> list[Claim | Purge | Probe]:
-    return [message for message in messages if isinstance(message, Claim | Purge | Probe)]
+    `found` has of each named hold its place, its verdict, and how many its holder has already,
+    None for any number.
+    """
+    new: Counter[bytes] = Counter()
+    for key, verdict, has in found:
+        hold = holds[key]
+        is_limited = False
+        if verdict == "held" and has is not None:
+            new[hold.holder] += 1
+            is_limited = has + new[hold.holder] > hold.max_per_holder
+        yield key, "limited" if is_limited else verdict
 
 
 def _touch(connection: sqlite3.Connection) -> None:

@@ -4,64 +4,47 @@ Every guard stands in a WHERE; a row that does not match is a message that came 
 statement keeps the slot true to the state: it is the earliest of the deadline and what is planned,
 an ending clears it, and where that did not move the slot stays with its attempts as it is.
 
-`:holders` is the digests of all messages in a row, 32 bytes each: JSON cannot carry them.
 """
 
-MESSAGES = """
-    SELECT key, value->>'id' AS id, value->>'trigger' AS changed_by, value->>'now' AS now,
-           CASE coalesce(value->>'holder', '') WHEN '' THEN x''
-               ELSE substr(:holders, 1 + 32 * key, 32) END AS holder,
-           value->>'ttl_ms' AS ttl_ms, value->>'max_hold_ms' AS max_hold_ms,
-           value->>'max_per_holder' AS max_per_holder, value->>'generation' AS generation,
-           value->>'if_still_free' AS if_still_free, value->>'operator' AS operator
-    FROM json_each(:messages)"""
+from reservation_service.storage.sqlite_messages import MESSAGES
 
-EXPIRE = """
+EXPIRE = f"""
 UPDATE reservation AS r
 SET status = 'expired', expired_at = m.now, expiration_count = r.expiration_count + 1,
     alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL,
     batch = :batch, changed_by = m.changed_by
-FROM (SELECT value->>'id' AS id, value->>'trigger' AS changed_by,
-             coalesce(value->>'now', :now) AS now
-      FROM json_each(:messages)) AS m
+FROM (SELECT id, "trigger" AS changed_by, coalesce(now, :now) AS now FROM ({MESSAGES})) AS m
 WHERE r.id = m.id AND r.status = 'held' AND r.expires_at <= m.now
-"""
+"""  # noqa: S608 - a constant, no input in it
 
-RECORD_EXPIRED = """
+RECORD_EXPIRED = f"""
 INSERT INTO event (reservation, generation, type, at, "trigger", data)
 SELECT r.id, r.generation, 'expired', :now, r.changed_by,
        CASE r.changed_by WHEN 'alarm' THEN json_object(
-           'scheduledTime', r.expires_at, 'retryCount', m.value->>'retry_count',
-           'isRetry', json(CASE WHEN m.value->>'retry_count' > 0 THEN 'true' ELSE 'false' END),
+           'scheduledTime', r.expires_at, 'retryCount', m.retry_count,
+           'isRetry', json(CASE WHEN m.retry_count > 0 THEN 'true' ELSE 'false' END),
            'lateness', :now - r.expires_at, 'outcome', 'ok') END
-FROM json_each(:messages) AS m JOIN reservation AS r ON r.id = m.value->>'id'
+FROM ({MESSAGES}) AS m JOIN reservation AS r ON r.id = m.id
 WHERE r.batch = :batch
-"""
+"""  # noqa: S608 - a constant, no input in it
 
 # The earliest of what is planned on a row's own generation; the row is t.
 FIRST_PLANNED = """(SELECT min(s.run_at) FROM schedule AS s
                     WHERE s.reservation = t.id AND s.generation = t.generation)"""
 
-# What is to become of each named hold: counted per holder in the order of the messages, since a
-# holder's holds that meet in one batch do not see each other in the table yet.
+# What is to become of each named hold, by the rows before the batch; and how many holds its holder
+# has, where that is limited.
 SORT_NAMED = f"""
-WITH m AS MATERIALIZED ({MESSAGES}),
-     s AS MATERIALIZED (
-        SELECT m.key, m.holder, m.max_per_holder, CASE
-                 WHEN r.status = 'held' AND r.holder = m.holder THEN 'renewed'
-                 WHEN r.status IN ('held', 'confirmed') THEN 'refused'
-                 ELSE 'held' END AS verdict
-        FROM m LEFT JOIN reservation AS r ON r.id = m.id),
-     c AS (
-        SELECT key, verdict, max_per_holder, CASE WHEN verdict = 'held' AND max_per_holder > 0
-               THEN row_number() OVER (PARTITION BY holder, verdict ORDER BY key)
-                    + (SELECT count(*) FROM reservation AS h
-                       WHERE h.holder = s.holder AND h.expires_at > :now
-                         AND h.status = 'held' AND h.holder <> x'') END AS holds
-        FROM s)
-SELECT json_group_array(json_array(
-    key, CASE WHEN holds > max_per_holder THEN 'limited' ELSE verdict END))
-FROM c
+SELECT json_group_array(json_array(m.number - :first, CASE
+        WHEN r.status = 'held' AND r.holder = m.holder THEN 'renewed'
+        WHEN r.status IN ('held', 'confirmed') THEN 'refused'
+        ELSE 'held' END,
+    CASE WHEN m.max_per_holder > 0 THEN (
+        SELECT count(*) FROM reservation AS h
+        WHERE h.holder = m.holder AND h.expires_at > :now
+          AND h.status = 'held' AND h.holder <> x'') END))
+FROM ({MESSAGES}) AS m LEFT JOIN reservation AS r ON r.id = m.id
+WHERE m.holder <> x''
 """  # noqa: S608 - a constant, no input in it
 
 # When the first of the holder's holds ends; now, when others of this batch have ended them all.
@@ -77,7 +60,7 @@ HOLD = f"""
 INSERT INTO reservation (id, status, holder, generation, created_at, expires_at, expiration_count,
                          alarm_at, alarm_dispatch_at, alarm_attempts, batch, changed_by)
 SELECT id, 'held', holder, 1, :now, :now + ttl_ms, 0,
-       :now + ttl_ms, :now + ttl_ms, 0, :batch, changed_by
+       :now + ttl_ms, :now + ttl_ms, 0, :batch, "trigger"
 FROM ({MESSAGES}) WHERE true
 ON CONFLICT (id) DO UPDATE
 SET status = 'held', holder = excluded.holder, generation = reservation.generation + 1,
@@ -180,9 +163,9 @@ INSERT INTO confirm_rejection (reservation, generation, holder, code)
 SELECT id, generation, holder, code FROM fresh
 """  # noqa: S608 - a constant, no input in it
 
-RECORD = """
+RECORD = f"""
 INSERT INTO event (reservation, generation, type, at, "trigger")
 SELECT r.id, r.generation, :type, :now, r.changed_by
-FROM json_each(:messages) AS m JOIN reservation AS r ON r.id = m.value->>'id'
+FROM ({MESSAGES}) AS m JOIN reservation AS r ON r.id = m.id
 WHERE r.batch = :batch
-"""
+"""  # noqa: S608 - a constant, no input in it

@@ -34,6 +34,7 @@ from reservation_service.storage.connection import (
 )
 from reservation_service.storage.lock import DatabaseLock
 from reservation_service.storage.migrations import check_origin, load_migrations, migrate
+from reservation_service.storage.sqlite_messages import create_message_table
 from reservation_service.storage.sqlite_tally import Tally
 from reservation_service.store import Page, Query, Result, ScheduleQuery, StoreMessage
 
@@ -113,7 +114,7 @@ class SqliteEngine:
         """Begin a new epoch: the claims of the process before are void. Raises StartupError."""
         try:
             reloaded = await self._writer.run(_begin_epoch, clock, recovery)
-            await self._writer.run(sqlite_tally.begin_tally)
+            await self._writer.run(_prepare_batches)
             self._reader = await open_reader(self.database)
         except sqlite3.Error as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
@@ -247,6 +248,13 @@ def _prepare(connection: sqlite3.Connection) -> list[str]:
     check_origin(connection, len(migrations))
     make_durable(connection)
     return migrate(connection, migrations)
+
+
+def _prepare_batches(connection: sqlite3.Connection) -> None:
+    """Temporary tables, in memory: a full disk must keep nothing from being counted or tried."""
+    connection.execute("PRAGMA temp_store = MEMORY")
+    create_message_table(connection)
+    sqlite_tally.begin_tally(connection)
 
 
 def _begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recovery) -> Reloaded:

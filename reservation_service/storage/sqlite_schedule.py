@@ -14,29 +14,21 @@ import msgspec
 from reservation_service.reservation import PlannedEvent, Schedule
 from reservation_service.storage.connection import failure_before_commit
 from reservation_service.storage.sqlite_bookings import FIRST_PLANNED
+from reservation_service.storage.sqlite_messages import MESSAGES
 from reservation_service.storage.sqlite_reads import read_rows
 from reservation_service.store import ScheduleQuery
 
 LIVE = "(r.status = 'confirmed' OR (r.status = 'held' AND r.expires_at > :now))"
 
-_PLANS = """
-    SELECT key, value->>'id' AS id, value->>'event_id' AS event_id, value->>'run_at' AS run_at,
-           value->>'repeat_ms' AS repeat_ms, value->>'data' AS data,
-           value->>'generation' AS generation, value->>'operator' AS operator,
-           CASE coalesce(value->>'holder', '') WHEN '' THEN x''
-               ELSE substr(:holders, 1 + 32 * key, 32) END AS holder
-    FROM json_each(:messages)"""
-
 # The guard of a plan. One message for an ID and batch, so the number of its events is exact.
 SORT_PLANS = f"""
-WITH m AS MATERIALIZED ({_PLANS})
-SELECT json_group_array(json_array(m.key, CASE
+SELECT json_group_array(json_array(m.number - :first, CASE
     WHEN s.id IS NULL AND (SELECT count(*) FROM schedule AS c
         WHERE c.reservation = r.id AND c.generation = r.generation) >= :events_max THEN 'full'
     WHEN s.id IS NULL THEN 'new'
     WHEN s.first_at = m.run_at AND s.repeat_ms IS m.repeat_ms AND s.data IS m.data THEN 'same'
     ELSE 'replaced' END))
-FROM m JOIN reservation AS r ON r.id = m.id
+FROM ({MESSAGES}) AS m JOIN reservation AS r ON r.id = m.id
      LEFT JOIN schedule AS s
        ON s.reservation = r.id AND s.event_id = m.event_id AND s.generation = r.generation
 WHERE (r.holder = m.holder OR m.operator)
@@ -47,12 +39,12 @@ SCHEDULE_PUT = f"""
 INSERT OR REPLACE INTO schedule (reservation, event_id, generation, run_at, first_at,
                                  repeat_ms, data)
 SELECT r.id, m.event_id, r.generation, m.run_at, m.run_at, m.repeat_ms, m.data
-FROM ({_PLANS}) AS m JOIN reservation AS r ON r.id = m.id
+FROM ({MESSAGES}) AS m JOIN reservation AS r ON r.id = m.id
 """  # noqa: S608 - a constant, no input in it
 
 SCHEDULE_DELETE = f"""
 DELETE FROM schedule
-WHERE id IN (SELECT s.id FROM ({_PLANS}) AS m JOIN reservation AS r ON r.id = m.id
+WHERE id IN (SELECT s.id FROM ({MESSAGES}) AS m JOIN reservation AS r ON r.id = m.id
              JOIN schedule AS s ON s.reservation = r.id AND s.event_id = m.event_id
                                AND s.generation = r.generation
              WHERE r.holder = m.holder OR m.operator)
@@ -64,28 +56,28 @@ INSERT INTO event (reservation, generation, type, at, "trigger", data, planned, 
 SELECT r.id, r.generation, 'scheduled-event', :now, 'alarm', json_object(
     'eventId', s.event_id, 'data', json(s.data),
     'missed', coalesce((:now - s.run_at) / s.repeat_ms, 0),
-    'scheduledTime', s.run_at, 'retryCount', m.value->>'retry_count',
-    'isRetry', json(CASE WHEN m.value->>'retry_count' > 0 THEN 'true' ELSE 'false' END),
+    'scheduledTime', s.run_at, 'retryCount', m.retry_count,
+    'isRetry', json(CASE WHEN m.retry_count > 0 THEN 'true' ELSE 'false' END),
     'lateness', :now - s.run_at, 'outcome', 'ok'), s.id, s.run_at
-FROM json_each(:messages) AS m
-     JOIN schedule AS s ON s.id = m.value->>'key' AND s.reservation = m.value->>'id'
+FROM ({MESSAGES}) AS m
+     JOIN schedule AS s ON s.id = m.key AND s.reservation = m.id
      JOIN reservation AS r ON r.id = s.reservation AND r.generation = s.generation
-WHERE s.run_at = m.value->>'run_at' AND s.run_at <= :now AND {LIVE}
+WHERE s.run_at = m.run_at AND s.run_at <= :now AND {LIVE}
 RETURNING reservation
 """  # noqa: S608 - a constant, no input in it
 
 # From the planned time, so that nothing drifts; what was missed meanwhile is skipped.
-FIRE_ADVANCE = """
+FIRE_ADVANCE = f"""
 UPDATE schedule AS s
 SET run_at = s.run_at + s.repeat_ms * ((:now - s.run_at) / s.repeat_ms + 1)
-FROM (SELECT value->>'key' AS id FROM json_each(:messages)) AS m
-WHERE s.id = m.id AND s.repeat_ms IS NOT NULL
-"""
+FROM ({MESSAGES}) AS m
+WHERE s.id = m.key AND s.repeat_ms IS NOT NULL
+"""  # noqa: S608 - a constant, no input in it
 
-FIRE_DROP = """
+FIRE_DROP = f"""
 DELETE FROM schedule
-WHERE id IN (SELECT value->>'key' FROM json_each(:messages)) AND repeat_ms IS NULL
-"""
+WHERE id IN (SELECT m.key FROM ({MESSAGES}) AS m) AND repeat_ms IS NULL
+"""  # noqa: S608 - a constant, no input in it
 
 _EARLIEST = f"""CASE t.status
         WHEN 'held' THEN min(t.expires_at, coalesce({FIRST_PLANNED}, t.expires_at))
@@ -96,8 +88,8 @@ _EARLIEST = f"""CASE t.status
 PLAN_PUT = f"""
 WITH n AS MATERIALIZED (
     SELECT x.id, x.run_at, x.alarm_at, (x.before IS NOT x.alarm_at OR x.run_at = x.alarm_at) AS anew
-    FROM (SELECT t.id, t.alarm_at AS before, value->>'run_at' AS run_at, {_EARLIEST} AS alarm_at
-          FROM json_each(:messages) JOIN reservation AS t ON t.id = value->>'id') AS x)
+    FROM (SELECT t.id, t.alarm_at AS before, m.run_at, {_EARLIEST} AS alarm_at
+          FROM ({MESSAGES}) AS m JOIN reservation AS t ON t.id = m.id) AS x)
 UPDATE reservation AS r
 SET alarm_at = n.alarm_at,
     alarm_dispatch_at = CASE WHEN n.anew THEN n.alarm_at
@@ -112,7 +104,7 @@ WHERE r.id = n.id
 PLAN = f"""
 WITH n AS MATERIALIZED (
     SELECT t.id, {_EARLIEST} AS alarm_at
-    FROM json_each(:messages) JOIN reservation AS t ON t.id = value->>'id')
+    FROM ({MESSAGES}) AS m JOIN reservation AS t ON t.id = m.id)
 UPDATE reservation AS r
 SET alarm_at = n.alarm_at, alarm_dispatch_at = n.alarm_at, alarm_attempts = 0, alarm_claim = NULL
 FROM n
@@ -124,7 +116,7 @@ PLAN_FIRED = f"""
 WITH n AS MATERIALIZED (
     SELECT t.id, x.alarm_at, t.alarm_claim IS NOT NULL AND x.alarm_at <= :now AS goes_on
     FROM (SELECT t.id, {_EARLIEST} AS alarm_at
-          FROM json_each(:messages) JOIN reservation AS t ON t.id = value->>'id') AS x
+          FROM ({MESSAGES}) AS m JOIN reservation AS t ON t.id = m.id) AS x
     JOIN reservation AS t ON t.id = x.id)
 UPDATE reservation AS r
 SET alarm_at = n.alarm_at,
@@ -137,12 +129,12 @@ WHERE r.id = n.id AND r.alarm_at IS NOT n.alarm_at
 """  # noqa: S608 - a constant, no input in it
 
 # A new hold begins with nothing planned.
-FORGET_PLANS = """
+FORGET_PLANS = f"""
 DELETE FROM schedule
-WHERE id IN (SELECT s.id FROM json_each(:messages) AS m
-             JOIN reservation AS r ON r.id = m.value->>'id'
+WHERE id IN (SELECT s.id FROM ({MESSAGES}) AS m
+             JOIN reservation AS r ON r.id = m.id
              JOIN schedule AS s ON s.reservation = r.id AND s.generation < r.generation)
-"""
+"""  # noqa: S608 - a constant, no input in it
 
 PLANNED = f"""
 SELECT json_group_array(json_array(id, event_id, run_at, repeat_ms, data))

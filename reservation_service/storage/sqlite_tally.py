@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 BEGIN_TALLY = (
-    "PRAGMA temp_store = MEMORY",  # a full disk must not keep anything from being counted
     """CREATE TEMP TABLE transition_tally (
            type TEXT, "trigger" TEXT, count INTEGER NOT NULL, PRIMARY KEY (type, "trigger")
        ) WITHOUT ROWID""",

@@ -42,7 +42,7 @@ def _cut(connection: sqlite3.Connection) -> bool:
     patience_ms = connection.execute("PRAGMA busy_timeout").fetchone()[0]
     connection.execute("PRAGMA busy_timeout = 0")
     try:
-        is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        is_busy, _, _ = connection.execute("PRAGMA main.wal_checkpoint(TRUNCATE)").fetchone()
     finally:
         connection.execute(f"PRAGMA busy_timeout = {patience_ms:d}")
     return not is_busy

@@ -91,21 +91,21 @@ def test_a_batch_of_holds_takes_few_statements_however_many_they_are(
     costs: Costs, count: int
 ) -> None:
     statements = costs.statements_of(holds(count, is_named=True))
-    assert len(statements) <= 7, statements
+    assert len(statements) <= 8, statements
     assert statements.count("COMMIT") == 1
 
 
 def test_a_batch_of_anonymous_holds_takes_a_statement_less(costs: Costs) -> None:
-    assert len(costs.statements_of(holds(64, is_named=False))) <= 6
+    assert len(costs.statements_of(holds(64, is_named=False))) <= 7
 
 
 @pytest.mark.parametrize(
     ("message", "most"),
     [
-        (Extend("new-000", 2 * MINUTE_MS, 3 * MINUTE_MS), 5),
-        (Confirm("new-000"), 7),
-        (Release("new-000"), 5),
-        (Expire("new-000", Trigger.REPLAY, START + 2 * MINUTE_MS), 5),
+        (Extend("new-000", 2 * MINUTE_MS, 3 * MINUTE_MS), 6),
+        (Confirm("new-000"), 8),
+        (Release("new-000"), 6),
+        (Expire("new-000", Trigger.REPLAY, START + 2 * MINUTE_MS), 6),
         (Claim(10, 10_000, []), 4),
     ],
     ids=lambda value: type(value).__name__.lower(),

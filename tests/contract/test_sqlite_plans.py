@@ -18,6 +18,7 @@ from reservation_service.storage import (
     sqlite_schedule,
 )
 from reservation_service.storage.migrations import load_migrations, migrate
+from reservation_service.storage.sqlite_messages import create_message_table
 
 MODULES = (
     sqlite,
@@ -59,6 +60,7 @@ class Anything(dict[str, int]):
 def connection(database: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         migrate(connection, load_migrations("sqlite"))
+        create_message_table(connection)
         yield connection
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from reservation_service.errors import ServiceError
 from reservation_service.storage import sqlite, sqlite_engine, sqlite_schedule
 from reservation_service.storage.migrations import load_migrations, migrate
+from reservation_service.storage.sqlite_messages import create_message_table
 from reservation_service.store import Result, ScheduleQuery, StoreMessage
 from tests.support.clock import FakeClock
 from tests.torture.model_tables import Event, Planned, Recovery, Rejection, Row, Tables
@@ -64,6 +65,7 @@ class Database:
     def __init__(self, *, weaken: bool = False) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         migrate(self._connection, load_migrations("sqlite"))
+        create_message_table(self._connection)
         if weaken:
             self._connection.execute("PRAGMA ignore_check_constraints = ON")
             self._connection.execute("DROP INDEX event_expired_once")

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from reservation_service.storage import sqlite_bookings, sqlite_schedule
+from reservation_service.storage.sqlite_messages import MESSAGES
 from tests.torture.statements import changed
 
 
@@ -97,9 +98,9 @@ SCHEDULE = (
     mutant("a cancellation forgets attempts", "PLAN", " AND r.alarm_at IS NOT n.alarm_at"),
     mutant("a cancellation moves everybody's slot", "PLAN", "r.id = n.id AND "),
     # FIRE, FIRE_ADVANCE, FIRE_DROP and PLAN_FIRED
-    mutant("an old time fires again", "FIRE", "s.run_at = m.value->>'run_at' AND "),
+    mutant("an old time fires again", "FIRE", "s.run_at = m.run_at AND "),
     mutant("fire on what is over", "FIRE", _LIVE),
-    mutant("fire any plan", "FIRE", "s.id = m.value->>'key' AND "),
+    mutant("fire any plan", "FIRE", "s.id = m.key AND "),
     mutant("nothing fires once confirmed", "FIRE", "r.status = 'confirmed' OR "),
     mutant("what was missed is not told", "FIRE", "(:now - s.run_at) / s.repeat_ms", "0"),
     mutant(
@@ -114,13 +115,13 @@ SCHEDULE = (
         "((:now - s.run_at) / s.repeat_ms + 1)",
         "1",
     ),
-    mutant("everything is planned anew", "FIRE_ADVANCE", "s.id = m.id AND ", ""),
+    mutant("everything is planned anew", "FIRE_ADVANCE", "s.id = m.key AND ", ""),
     mutant("what happens once repeats", "FIRE_ADVANCE", " AND s.repeat_ms IS NOT NULL"),
     mutant("what repeats happens once", "FIRE_DROP", " AND repeat_ms IS NULL"),
     mutant(
         "everything has happened",
         "FIRE_DROP",
-        "id IN (SELECT value->>'key' FROM json_each(:messages)) AND ",
+        f"id IN (SELECT m.key FROM ({MESSAGES}) AS m) AND ",
     ),
     mutant("each event is another attempt", "PLAN_FIRED", "x.alarm_at <= :now AS", "false AS"),
     mutant("an attempt takes the next alarm", "PLAN_FIRED", " AND x.alarm_at <= :now AS", " AS"),
@@ -155,21 +156,23 @@ MUTANTS = (
     mutant("expire whatever the status", "EXPIRE", "r.status = 'held' AND "),
     mutant("expire whatever the time", "EXPIRE", " AND r.expires_at <= m.now"),
     mutant("expire after the deadline only", "EXPIRE", "<= m.now", "< m.now"),
-    mutant("a replay's time is ignored", "EXPIRE", "coalesce(value->>'now', :now)", ":now"),
+    mutant("a replay's time is ignored", "EXPIRE", "coalesce(now, :now)", ":now"),
     mutant("an expiry leaves the slot", "EXPIRE", _NO_SLOT),
     # SORT_NAMED and LIMITED_UNTIL
     mutant("an ended hold is renewed", "SORT_NAMED", "r.status = 'held' AND r.holder", "r.holder"),
     mutant("a stranger's hold counts", "SORT_NAMED", "IN ('held', 'confirmed')", "= 'confirmed'"),
     mutant(
-        "the limit is one more", "SORT_NAMED", "> max_per_holder THEN", ">= max_per_holder THEN"
+        "the limit is one more", "limit_holds", "hold.max_per_holder", "hold.max_per_holder + 1"
     ),
-    mutant("no limit is a limit", "SORT_NAMED", " AND max_per_holder > 0"),
+    mutant("the limit is one less", "limit_holds", "> hold", ">= hold"),
+    mutant("others in the batch count", "limit_holds", "[hold.holder]", '[b""]'),
+    mutant("refused ones in the batch count", "limit_holds", 'verdict == "held" and ', ""),
+    mutant("the last come first", "limit_holds", "in found", "in reversed(found)"),
+    mutant("those in the batch do not count", "limit_holds", "+= 1", "= 1"),
+    mutant("no limit is a limit", "SORT_NAMED", "m.max_per_holder > 0", "true"),
     mutant("what is over counts", "SORT_NAMED", " AND h.expires_at > :now"),
     mutant("what has ended counts", "SORT_NAMED", "h.status = 'held' AND "),
-    mutant("others' holds count", "SORT_NAMED", "h.holder = s.holder AND "),
-    mutant("others in the batch count", "SORT_NAMED", "BY holder, verdict", "BY verdict"),
-    mutant("refused ones in the batch count", "SORT_NAMED", "BY holder, verdict", "BY holder"),
-    mutant("the last come first", "SORT_NAMED", "ORDER BY key)", "ORDER BY key DESC)"),
+    mutant("others' holds count", "SORT_NAMED", "h.holder = m.holder AND "),
     mutant("wait for the last to end", "LIMITED_UNTIL", "min(h.expires_at)", "max(h.expires_at)"),
     mutant("wait for others' to end", "LIMITED_UNTIL", "h.holder = m.holder AND "),
     # HOLD
@@ -260,8 +263,8 @@ MUTANTS = (
         "WHEN r.changed_by THEN",
     ),
     mutant("events of what did not change", "RECORD", "WHERE r.batch = :batch"),
-    mutant("failures of old attempts", "RECORD_FAILED", "r.alarm_claim = m.value->>'claim' AND "),
-    mutant("failures that were none", "RECORD_FAILED", " AND m.value->>'record'"),
+    mutant("failures of old attempts", "RECORD_FAILED", "r.alarm_claim = m.claim AND "),
+    mutant("failures that were none", "RECORD_FAILED", " AND m.record"),
     # RETRY
     mutant("settle everybody of a claim", "RETRY", "r.id = m.id AND "),
     mutant("settle without the claim", "RETRY", " AND r.alarm_claim = m.claim"),
@@ -317,7 +320,7 @@ REDUNDANT = (
     mutant("older plans count", "SORT_PLANS", " AND c.generation = r.generation"),
     mutant("cancel on an older hold", "SCHEDULE_DELETE", _OWN_PLANS),
     mutant("fire on another generation", "FIRE", " AND r.generation = s.generation"),
-    mutant("fire for somebody else", "FIRE", " AND s.reservation = m.value->>'id'"),
+    mutant("fire for somebody else", "FIRE", " AND s.reservation = m.id"),
     # the time that was read was due already, and time does not go back while a process lives
     mutant("fire early", "FIRE", "s.run_at <= :now AND "),
     # an index makes it fast; rows without attempts have no claim, and are tried when due

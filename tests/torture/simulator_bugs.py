@@ -135,6 +135,6 @@ BUGS: Mapping[str, Bug] = {
     "a-new-hold-keeps-the-plans": lambda: changed(
         "FORGET_PLANS", "s.generation < r.generation", "false"
     ),
-    "no-limit-per-holder": lambda: changed("SORT_NAMED", "holds > max_per_holder", "false"),
+    "no-limit-per-holder": lambda: changed("SORT_NAMED", "m.max_per_holder > 0", "false"),
 }
 """By name; a name says what goes wrong."""

@@ -18,6 +18,7 @@ from reservation_service.reservation import HoldLimits, Reservation, Schedule
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage import sqlite, sqlite_engine, sqlite_reads, sqlite_schedule
 from reservation_service.storage.migrations import load_migrations, migrate
+from reservation_service.storage.sqlite_messages import create_message_table
 from reservation_service.store import Claimed, Page, Query, Result, ScheduleQuery, StoreMessage
 from tests.torture.simulator_disk import PLANTED, Crashed, open_disk
 from tests.torture.simulator_dispatch import Deliveries, SlipperyStore
@@ -96,6 +97,7 @@ class Process:
     def start(self) -> None:
         """Reload and serve."""
         migrate(self._disk, _MIGRATIONS)
+        create_message_table(self._disk)
         self._disk.attach(self.world, self.crash)
         sizes = self._sizes
         seed = self.world.chance.randrange(10**9)

@@ -9,6 +9,7 @@ import pytest
 from reservation_service.reservation import Hold
 from reservation_service.storage.migrations import load_migrations, migrate
 from reservation_service.storage.sqlite import BatchTransaction
+from reservation_service.storage.sqlite_messages import create_message_table
 from reservation_service.store import Claim
 from tests.support.clock import START, FakeClock
 
@@ -20,6 +21,7 @@ MAX_HOLD_MS = 7_200_000
 def connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, load_migrations("sqlite"))
+        create_message_table(connection)
         yield connection
 
 
