@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from reservation_service.errors import MessageFailed
@@ -153,10 +154,17 @@ class ReservationActor:
         return outcome
 
     async def _take_turn(self, message: Message) -> Outcome:
-        if (turn := self._turns.enter(self._id)) is not None:
-            await self._turns.wait(self._id, turn)
+        """The outcome of a turn of its own, or of one that it waited for and that settled it."""
+        if (turn := self._turns.enter(self._id, message)) is not None:
+            settled = await self._turns.wait(self._id, turn)
+            if settled is not None:
+                return settled
+        waiting = self._turns.count_waiting(self._id)
         try:
-            return await self._store.apply(message)
+            outcome = await self._store.apply(message)
+            if waiting:
+                self._turns.settle(self._id, waiting, message, outcome)
+            return outcome
         finally:
             self._turns.leave(self._id)
 
@@ -174,39 +182,73 @@ class ReservationNamespace:
         return ReservationActor(reservation_id, self._store, self._limits, self._turns)
 
 
+class _Turn(Struct, gc=False):
+    """One who waits: until it is their turn, None, or until another's outcome settles theirs."""
+
+    message: Message
+    comes: asyncio.Future[Outcome | None]
+
+
 class _Turns:
     """Who is at work, and who waits for it, by ID; an ID that is at rest is not here at all."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[asyncio.Future[None]] | None] = {}
+        self._waiting: dict[str, deque[_Turn] | None] = {}
 
-    def enter(self, reservation_id: str) -> asyncio.Future[None] | None:
+    def enter(self, reservation_id: str, message: Message) -> _Turn | None:
         """None when it is the caller's turn, else what to `wait` for."""
         if reservation_id not in self._waiting:
             self._waiting[reservation_id] = None  # nobody waits, as a rule
             return None
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turn = _Turn(message, asyncio.get_running_loop().create_future())
         waiting = self._waiting[reservation_id]
         if waiting is None:
             waiting = self._waiting[reservation_id] = deque()
         waiting.append(turn)
         return turn
 
-    async def wait(self, reservation_id: str, turn: asyncio.Future[None]) -> None:
-        """Wait for a turn; one that came to a caller who has gone is passed on."""
+    async def wait(self, reservation_id: str, turn: _Turn) -> Outcome | None:
+        """Wait for a turn; one that came to a caller who has gone is passed on.
+
+        None when it has come, the outcome when it is not needed any more.
+        """
         try:
-            await turn
+            return await turn.comes
         except asyncio.CancelledError:
-            if not turn.cancelled():
+            has_come = turn.comes.done() and not turn.comes.cancelled()
+            if has_come and turn.comes.result() is None:
                 self.leave(reservation_id)
             raise
+
+    def count_waiting(self, reservation_id: str) -> int:
+        """How many wait while a turn begins."""
+        return len(self._waiting[reservation_id] or ())
+
+    def settle(self, reservation_id: str, count: int, message: Message, outcome: Outcome) -> None:
+        """Refuse holds by the row that was just committed: a turn each would find the same.
+
+        The first `count` waited when the turn began, so its transaction is a moment at which they
+        were asked. Whatever else waits keeps its place, and so does everything behind it.
+        """
+        waiting = self._waiting[reservation_id]
+        assert waiting is not None
+        for _ in range(count):
+            turn = waiting[0]
+            if not turn.comes.done():
+                if not (type(turn.message) is Hold and outcome.refuses(turn.message, message)):
+                    return
+                refused = Outcome(
+                    False, is_own=False, now=outcome.now, reservation=outcome.reservation
+                )
+                turn.comes.set_result(refused)
+            waiting.popleft()
 
     def leave(self, reservation_id: str) -> None:
         """The turn is over: it is the next caller's who still waits."""
         waiting = self._waiting[reservation_id]
         while waiting:
             turn = waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            if not turn.comes.done():
+                turn.comes.set_result(None)
                 return
         del self._waiting[reservation_id]

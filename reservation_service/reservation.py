@@ -200,14 +200,27 @@ class Outcome(Struct, frozen=True, array_like=True, gc=False):
     `is_own` tells whether the message came from the row's holder, `now` is the transaction's
     time. `limited_until` is set when the holder has too many holds: when the first of them ends.
     `plan` is a Plan's own verdict; None when the row's state, holder or generation forbade it.
+    `other_holder` is the digest, in hexadecimal, of the row's holder when that is somebody else.
     """
 
     changed: bool
     is_own: bool
     now: int
     reservation: Reservation
+    other_holder: str = ""
     limited_until: int | None = None
     plan: PlanVerdict | None = None
+
+    def refuses(self, hold: Hold, message: "Message") -> bool:
+        """Whether a hold right after `message`, of which this is the outcome, would be refused.
+
+        A holder's own hold would be renewed, and an anonymous one's anew: they are not.
+        """
+        row = self.reservation
+        if not (row.is_live(self.now) or row.status is Status.CONFIRMED):
+            return False
+        other = bytes.fromhex(self.other_holder)
+        return hold.holder != (getattr(message, "holder", ANONYMOUS) if self.is_own else other)
 
     @property
     def is_anything_due(self) -> bool:

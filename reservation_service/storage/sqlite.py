@@ -78,7 +78,8 @@ from reservation_service.store import (
 
 OUTCOMES = f"""
 SELECT json_group_array(json_array(
-    coalesce(r.batch = :batch, 0), coalesce(r.holder = m.holder, 0), :now, {ROW})),
+    coalesce(r.batch = :batch, 0), coalesce(r.holder = m.holder, 0), :now, {ROW},
+    CASE WHEN r.holder IS m.holder THEN '' ELSE hex(r.holder) END)),
     ({NEXT_DUE}), (SELECT max(id) FROM schedule)
 FROM ({MESSAGES}) AS m LEFT JOIN reservation AS r ON r.id = m.id
 """  # noqa: S608 - a constant, no input in it

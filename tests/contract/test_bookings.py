@@ -129,6 +129,20 @@ async def test_an_unknown_name_gets_a_row_by_a_hold_alone(
         assert (engine.rows(), engine.events()) == ([], [])
 
 
+@pytest.mark.parametrize("holder", [ALICE, ANONYMOUS])
+@in_every_state
+async def test_an_outcome_tells_whose_a_row_is_that_is_somebody_elses(
+    engine: EngineUnderTest, opened: Opened, state: str, holder: bytes
+) -> None:
+    engine.plant(**row_in(state, holder=holder))
+    extend, alarm = Extend("seat-1", 1, 1, BOB), Expire("seat-1", Trigger.ALARM)
+    for message in (extend, alarm):
+        (outcome,) = await told(opened, message)
+        assert bytes.fromhex(outcome.other_holder) == holder
+    (outcome,) = await told(opened, Extend("seat-1", 1, 1, holder))
+    assert (outcome.is_own, outcome.other_holder) == (True, "")
+
+
 @pytest.mark.parametrize("kind", ["extend", "confirm", "release"])
 async def test_the_deadline_itself_is_too_late(
     engine: EngineUnderTest, opened: Opened, clock: FakeClock, kind: str

@@ -4,10 +4,11 @@ import asyncio
 import gc
 from collections.abc import Callable
 from types import FunctionType, ModuleType
+from typing import Any
 
 import pytest
 
-from reservation_service.actor import ReservationNamespace
+from reservation_service.actor import ReservationActor, ReservationNamespace
 from reservation_service.errors import StorageFull
 from reservation_service.refusals import AlreadyConfirmed, AlreadyHeld, HoldExpired, NotYourHold
 from reservation_service.reservation import (
@@ -70,6 +71,7 @@ class Memory:
         self.planned: list[PlannedEvent] = []
         self.gates: dict[str, Gate] = {}
         self.outcomes: dict[str, Outcome | Exception] = {}
+        self.usual: dict[type, Outcome] = {}
         self.before_the_end: Callable[[], object] = lambda: None
 
     async def apply(self, message: Message) -> Outcome:
@@ -77,9 +79,9 @@ class Memory:
         if gate := self.gates.get(message.id):
             await gate.enter()
         self.before_the_end()
-        self.before_the_end = lambda: None
         self.ended.append(message)
-        outcome = self.outcomes.get(message.id, outcome_of(True, row(message.id)))
+        usual = self.usual.get(type(message), outcome_of(True, row(message.id)))
+        outcome = self.outcomes.get(message.id, usual)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -216,6 +218,117 @@ async def test_a_caller_who_gives_up_just_when_its_turn_has_come_hands_it_on(
     await bounded(asyncio.gather(first, last), "the others' turns")
     assert gone.cancelled()
     assert store.ended == [a_hold("seat-1", 1), a_hold("seat-1", 3)]
+
+
+OTHER, THIRD = b"o" * 32, b"t" * 32
+
+
+async def queued(
+    store: Memory, namespace: ReservationNamespace, *calls: Callable[[ReservationActor], Any]
+) -> list[asyncio.Future[Any]]:
+    """Calls of one actor that all wait behind an alarm, which is over when this returns."""
+    gate = store.block("seat-1")
+    actor = namespace.get_by_name("seat-1")
+    alarm = asyncio.create_task(actor.process_expiry())
+    await gate.reached()
+    turns = [asyncio.ensure_future(call(actor)) for call in calls]
+    await asyncio.sleep(0)
+    gate.open()
+    await bounded(alarm, "the alarm")
+    return turns
+
+
+def holds(ttl_ms: int, holder: bytes) -> Callable[[ReservationActor], Any]:
+    return lambda actor: actor.hold(ttl_ms, holder)
+
+
+async def test_whose_hold_the_row_just_committed_refuses_needs_no_turn(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    store.usual[Expire] = outcome_of(False, row("seat-1", Status.MISSING))
+    holding, *others = await queued(
+        store, namespace, holds(1, HOLDER), holds(2, OTHER), holds(3, OTHER), holds(4, ANONYMOUS)
+    )
+    held = await bounded(holding, "the hold")
+    for other in others:
+        with pytest.raises(AlreadyHeld) as refusal:
+            await bounded(other, "the refusal")
+        assert refusal.value.reservation == held
+    assert store.ended[1:] == [a_hold("seat-1", 1, HOLDER)]
+    assert names_remembered(namespace, store) == set()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "waits"),
+    [
+        (outcome_of(True, row("seat-1")), HOLDER),
+        (Outcome(False, False, 0, row("seat-1"), other_holder=OTHER.hex().upper()), OTHER),
+        (Outcome(False, False, 0, row("seat-1")), ANONYMOUS),
+        (outcome_of(False, row("seat-1", Status.EXPIRED)), OTHER),
+        (Outcome(True, True, now=1, reservation=row("seat-1")), OTHER),
+    ],
+    ids=["its own", "its own, told to another", "anybody's", "over", "at its deadline"],
+)
+async def test_what_the_row_does_not_refuse_takes_its_turn(
+    store: Memory, namespace: ReservationNamespace, outcome: Outcome, waits: bytes
+) -> None:
+    store.usual = {Expire: outcome_of(False, row("seat-1", Status.MISSING)), Hold: outcome}
+    turns = await queued(store, namespace, holds(1, HOLDER), holds(2, waits))
+    await bounded(asyncio.gather(*turns, return_exceptions=True), "both turns")
+    assert store.ended[1:] == [a_hold("seat-1", 1, HOLDER), a_hold("seat-1", 2, waits)]
+
+
+async def test_nobody_is_refused_past_a_call_that_may_change_the_row(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    store.usual = {
+        Expire: outcome_of(False, row("seat-1", Status.MISSING)),
+        Release: outcome_of(True, row("seat-1", Status.RELEASED)),
+    }
+    turns = await queued(
+        store,
+        namespace,
+        holds(1, HOLDER),
+        lambda actor: actor.release(HOLDER, None, operator=False),
+        holds(2, OTHER),
+    )
+    await bounded(asyncio.gather(*turns), "all turns")
+    assert [type(message) for message in store.ended[1:]] == [Hold, Release, Hold]
+
+
+async def test_who_comes_while_a_turn_is_at_work_is_not_refused_by_it(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    gate = store.block("seat-1")
+    actor = namespace.get_by_name("seat-1")
+    first = asyncio.create_task(actor.hold(1, HOLDER))
+    await gate.reached()
+    late = asyncio.create_task(actor.hold(2, OTHER))
+    await asyncio.sleep(0)
+    gate.open()
+    await bounded(asyncio.gather(first, late), "both turns")
+    assert store.ended == [a_hold("seat-1", 1, HOLDER), a_hold("seat-1", 2, OTHER)]
+
+
+async def test_a_caller_who_gives_up_just_when_it_is_refused_takes_nobodys_turn(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    store.usual[Expire] = outcome_of(False, row("seat-1", Status.MISSING))
+    calls: list[asyncio.Future[Any]] = []
+
+    def give_up() -> None:
+        calls[1].cancel()
+
+    def give_up_once_refused() -> None:
+        if len(store.begun) == len([Expire, Hold]):
+            asyncio.get_running_loop().call_soon(give_up)
+
+    store.before_the_end = give_up_once_refused
+    calls += await queued(store, namespace, holds(1, HOLDER), holds(2, OTHER), holds(3, HOLDER))
+    first, refused, last = calls
+    await bounded(asyncio.gather(first, last), "the others' turns")
+    assert refused.cancelled()
+    assert store.ended[1:] == [a_hold("seat-1", 1, HOLDER), a_hold("seat-1", 3, HOLDER)]
 
 
 async def test_every_user_of_a_name_meets_at_the_same_actor(
