@@ -175,13 +175,14 @@ class AlarmClock:
             self._observe("alarm-stuck", reservation_id=claimed.id, failures=failures)
 
     def _report(self, claimed: Claimed, outcome: str, **fields: str) -> None:
+        info = claimed.info
         self._observe(
             "reservation-alarm",
             reservation_id=claimed.id,
-            is_retry=claimed.info.is_retry,
-            retry_count=claimed.info.retry_count,
+            is_retry=info.is_retry,
+            retry_count=info.retry_count,
             outcome=outcome,
-            lateness_ms=self._clock.now() - claimed.info.scheduled_time,
+            lateness_ms=self._clock.now() - info.scheduled_time,
             **fields,
         )
 

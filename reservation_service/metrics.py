@@ -16,7 +16,6 @@ from prometheus_client import (
     Counter,
     Gauge,
     GCCollector,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -40,7 +39,6 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _MS_PER_SECOND = 1000
 _FINE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
-_BOUNDS = [*(str(float(bound)) for bound in _FINE_S), "+Inf"]
 _LATE_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
 _BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 
@@ -72,12 +70,36 @@ class Metrics:
         self._registry.register(self._standing)
         self._answers = _Answers()
         self._registry.register(self._answers)
+        self._attempts = _Attempts()
+        self._registry.register(self._attempts)
+        self._commits = _Commits()
+        self._registry.register(self._commits)
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._of_alarms()
-        self._of_commits()
+        self._paused = Gauge(
+            "reservation_dispatch_paused",
+            "1 while no alarm is dispatched, since nothing can be committed.",
+            registry=self._registry,
+        )
+        self._commit_failures = Counter(
+            "reservation_commit_failures",
+            "Batches that were not committed, by the error's code.",
+            ["code"],
+            registry=self._registry,
+        )
+        self._purged = Counter(
+            "reservation_purged",
+            "Rows that retention removed.",
+            ["table"],
+            registry=self._registry,
+        )
+        self._lines_lost = Counter(
+            "reservation_log_lines_lost",
+            "Lines of the log that could not be written.",
+            registry=self._registry,
+        )
         self._observed: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
-            "reservation-alarm": self._count_attempt,
+            "reservation-alarm": self._attempts.count,
             "dispatch-paused": lambda _: self._paused.set(1),
             "dispatch-resumed": lambda _: self._paused.set(0),
             "log-lines-lost": lambda fields: self._lines_lost.inc(fields["lines"]),
@@ -105,8 +127,7 @@ class Metrics:
             except ServiceError as error:
                 self._commit_failures.labels(error.code).inc()
                 raise
-            self._commit_s.observe(monotonic_s() - began)
-            self._batch_size.observe(len(messages))
+            self._commits.count(monotonic_s() - began, len(messages))
             return done
 
         return measure
@@ -116,89 +137,41 @@ class Metrics:
         self._standing.standing = standing
         return generate_latest(self._registry)
 
-    def _of_alarms(self) -> None:
-        self._attempts = Counter(
-            "reservation_alarm_attempts",
-            "Attempts at alarms, by what they came to.",
-            ["outcome"],
-            registry=self._registry,
-        )
-        self._attempts_by = {outcome: self._attempts.labels(outcome) for outcome in OUTCOMES}
-        self._lateness = Histogram(
-            "reservation_alarm_lateness_seconds",
-            "From the time an alarm was set to, to the end of its first attempt.",
-            buckets=_LATE_S,
-            registry=self._registry,
-        )
-        self._paused = Gauge(
-            "reservation_dispatch_paused",
-            "1 while no alarm is dispatched, since nothing can be committed.",
-            registry=self._registry,
-        )
-
-    def _of_commits(self) -> None:
-        self._commit_s = Histogram(
-            "reservation_commit_seconds",
-            "A batch, from the event loop to the disk and back.",
-            buckets=_FINE_S,
-            registry=self._registry,
-        )
-        self._batch_size = Histogram(
-            "reservation_commit_batch_size",
-            "Messages that shared a transaction.",
-            buckets=_BATCH,
-            registry=self._registry,
-        )
-        self._commit_failures = Counter(
-            "reservation_commit_failures",
-            "Batches that were not committed, by the error's code.",
-            ["code"],
-            registry=self._registry,
-        )
-        self._purged = Counter(
-            "reservation_purged",
-            "Rows that retention removed.",
-            ["table"],
-            registry=self._registry,
-        )
-        self._lines_lost = Counter(
-            "reservation_log_lines_lost",
-            "Lines of the log that could not be written.",
-            registry=self._registry,
-        )
-
-    def _count_attempt(self, fields: Mapping[str, Any]) -> None:
-        self._attempts_by[fields["outcome"]].inc()
-        if not fields["is_retry"]:
-            self._lateness.observe(fields["lateness_ms"] / _MS_PER_SECOND)
-
     def _count_purged(self, fields: Mapping[str, Any]) -> None:
         self._purged.labels("event").inc(fields["events"])
         self._purged.labels("reservation").inc(fields["reservations"])
 
 
-class _Route:
-    """What was answered on one route."""
+class _Spread:
+    """A histogram in plain numbers: only the event loop counts here, and a lock costs more."""
 
-    __slots__ = ("by_bucket", "by_status", "seconds")
+    __slots__ = ("_by_bucket", "_total", "_upto")
 
-    def __init__(self) -> None:
-        self.by_status: dict[int, int] = {}
-        self.by_bucket = [0] * (len(_FINE_S) + 1)
-        self.seconds = 0.0
+    def __init__(self, upto: Sequence[float]) -> None:
+        self._upto = upto
+        self._by_bucket = [0] * (len(upto) + 1)
+        self._total = 0.0
+
+    def count(self, value: float) -> None:
+        self._by_bucket[bisect_left(self._upto, value)] += 1
+        self._total += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str] = ()) -> None:
+        bounds = [*(str(float(bound)) for bound in self._upto), "+Inf"]
+        counts = accumulate(self._by_bucket)
+        family.add_metric(labels, list(zip(bounds, counts, strict=True)), self._total)
 
 
 class _Answers(Collector):
-    """Requests in plain numbers: only the event loop counts them, and a lock costs more."""
+    """Requests, by route."""
 
     def __init__(self) -> None:
-        self._routes: defaultdict[str, _Route] = defaultdict(_Route)
+        self._statuses: defaultdict[str, defaultdict[int, int]] = defaultdict(_counts)
+        self._seconds: defaultdict[str, _Spread] = defaultdict(lambda: _Spread(_FINE_S))
 
     def count(self, route: str, status: int, seconds: float) -> None:
-        answered = self._routes[route]
-        answered.by_status[status] = answered.by_status.get(status, 0) + 1
-        answered.by_bucket[bisect_left(_FINE_S, seconds)] += 1
-        answered.seconds += seconds
+        self._statuses[route][status] += 1
+        self._seconds[route].count(seconds)
 
     def collect(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
@@ -211,12 +184,65 @@ class _Answers(Collector):
             "From a request's head to its answer, by route; a stream lasts until its end.",
             labels=["route"],
         )
-        for route, answered in self._routes.items():
-            for status, count in answered.by_status.items():
+        for route, statuses in self._statuses.items():
+            for status, count in statuses.items():
                 requests.add_metric([route, str(status)], count)
-            upto = zip(_BOUNDS, accumulate(answered.by_bucket), strict=True)
-            durations.add_metric([route], list(upto), answered.seconds)
+            self._seconds[route].add_to(durations, [route])
         yield from (requests, durations)
+
+
+class _Attempts(Collector):
+    """Attempts at alarms."""
+
+    def __init__(self) -> None:
+        self._outcomes = dict.fromkeys(OUTCOMES, 0)
+        self._lateness_s = _Spread(_LATE_S)
+
+    def count(self, fields: Mapping[str, Any]) -> None:
+        self._outcomes[fields["outcome"]] += 1
+        if not fields["is_retry"]:
+            self._lateness_s.count(fields["lateness_ms"] / _MS_PER_SECOND)
+
+    def collect(self) -> Iterator[Metric]:
+        attempts = CounterMetricFamily(
+            "reservation_alarm_attempts",
+            "Attempts at alarms, by what they came to.",
+            labels=["outcome"],
+        )
+        for outcome, count in self._outcomes.items():
+            attempts.add_metric([outcome], count)
+        lateness = HistogramMetricFamily(
+            "reservation_alarm_lateness_seconds",
+            "From the time an alarm was set to, to the end of its first attempt.",
+        )
+        self._lateness_s.add_to(lateness)
+        yield from (attempts, lateness)
+
+
+class _Commits(Collector):
+    """Batches that were committed."""
+
+    def __init__(self) -> None:
+        self._seconds, self._sizes = _Spread(_FINE_S), _Spread(_BATCH)
+
+    def count(self, seconds: float, size: int) -> None:
+        self._seconds.count(seconds)
+        self._sizes.count(size)
+
+    def collect(self) -> Iterator[Metric]:
+        seconds = HistogramMetricFamily(
+            "reservation_commit_seconds", "A batch, from the event loop to the disk and back."
+        )
+        self._seconds.add_to(seconds)
+        sizes = HistogramMetricFamily(
+            "reservation_commit_batch_size", "Messages that shared a transaction."
+        )
+        self._sizes.add_to(sizes)
+        yield from (seconds, sizes)
+
+
+def _counts() -> defaultdict[int, int]:
+    return defaultdict(int)
 
 
 class _StandingCollector(Collector):
