@@ -256,7 +256,13 @@ _HOLDER_HEADER: Json = {
     "name": HOLDER_HEADER,
     "in": "header",
     "description": "The holder, where it is not anonymous.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": HOLDER_MAX},
+    "schema": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": HOLDER_MAX,
+        # no control characters, and no space at an end, which HTTP would take away
+        "pattern": r"^[^\x00-\x20\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f])?$",
+    },
 }
 
 _PLANNING = {

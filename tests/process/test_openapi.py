@@ -12,8 +12,8 @@ from tests.process.server import Server, environment
 from tests.process.test_keys import keys
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
-EXAMPLES = 20
-CONTROL_EXAMPLES = 3
+EXAMPLES = 12
+CONTROL_EXAMPLES = 2
 SECONDS_MAX = 120
 
 pytestmark = pytest.mark.timeout(SECONDS_MAX + 10)
