@@ -27,6 +27,7 @@ from reservation_service.reservation import (
 from reservation_service.storage.connection import Connection, open_writer
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.storage.sqlite import BatchTransaction
+from reservation_service.storage.sqlite_messages import create_message_table
 from reservation_service.store import Page, Query, Result, ScheduleQuery, Store, StoreMessage
 from reservation_service.web.api import Api, ApiLimits
 from reservation_service.web.application import Surroundings
@@ -62,6 +63,7 @@ async def _open_store(
         connection = await open_writer(database)
         opened.push_async_callback(connection.close)
         transact = BatchTransaction(_CLOCK, database, epoch=1) if layer == "SQLite" else None
+        await connection.run(create_message_table)
         await connection.execute("PRAGMA synchronous = OFF")
         write = _on_the_thread(connection, transact, sync_s)
     kind = _AtOnce if layer == "web" else GroupedStore

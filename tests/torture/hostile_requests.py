@@ -184,9 +184,13 @@ def run(scale: float, *, bug: str | None = None) -> Report:
         target.start()
         table = attacks()
         for attack in table:  # what is made once need not be called a leak
+            if bug is not None and report.violations:
+                break
             _attempt(target, report, attack, allowed(ANSWER_SECONDS_MAX, scale))
         before_mib = resident_mib(target)
         for attack in table * rounds:
+            if bug is not None and report.violations:
+                break
             _attempt(target, report, attack, allowed(ANSWER_SECONDS_MAX, scale))
         report.figures["attacks"] = len(table) * (rounds + 1)
         grown = resident_mib(target) - before_mib

@@ -19,7 +19,7 @@ from tests.torture.traffic import Ledger, Traffic
 
 ROUNDS = 10
 AT_ONCE = 3
-_PATIENCE_S = 20.0
+_PATIENCE_S = 10.0
 _SENTENCE = "Another process is using the database"
 
 
