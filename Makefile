@@ -7,6 +7,8 @@ INSTALLED := .venv/.installed
 
 # Attacks and stops in real time: one after another, since neighbours would make them late.
 IN_REAL_TIME := $(wildcard tests/process/test_torture_*.py) tests/process/test_stop.py
+SYSTEM_IN_REAL_TIME := tests/system/test_attacks.py tests/system/test_disk.py
+AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -28,11 +30,12 @@ example: install ## a checkout on 127.0.0.1:8788 beside the service; ARGS="--hel
 	@$(BIN)/python -m examples.checkout $(ARGS)
 
 test: install ## the tests that need Python alone
-	$(BIN)/pytest -m "not system" -n auto --dist worksteal $(addprefix --ignore=,$(IN_REAL_TIME))
+	$(BIN)/pytest -m "not system" $(AT_ONCE) $(addprefix --ignore=,$(IN_REAL_TIME))
 	$(BIN)/pytest -m "not system" $(IN_REAL_TIME)
 
-test-system: install tools ## the tests with real processes, other users and system tools
-	$(BIN)/pytest -m system
+test-system: install tools ## the tests with system tools and other users, and those that test tests
+	$(BIN)/pytest -m system $(AT_ONCE) $(addprefix --ignore=,$(SYSTEM_IN_REAL_TIME))
+	$(BIN)/pytest -m system $(SYSTEM_IN_REAL_TIME)
 
 torture: install tools ## attack the promises for long; ARGS="power-cut --short" for less
 	$(BIN)/python -m tests.torture $(ARGS)

@@ -114,6 +114,7 @@ async def opening(stage: Stage, server: Server) -> None:
     await server.start()
 
 
+@pytest.mark.system  # it tests a test
 def test_a_failure_that_is_never_removed_breaks_a_promise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scratch: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_an_effect_that_happens_twice_breaks_a_promise(
     assert "BROKEN: A replayed expiry has its effect once (changed true, true" in out
 
 
+@pytest.mark.system  # it tests a test
 def test_a_request_before_the_alarm_breaks_a_promise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

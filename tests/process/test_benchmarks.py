@@ -8,23 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.__main__ import main, registered
+from benchmarks.__main__ import main
 from benchmarks.processes import Program, module, service
-from benchmarks.report import SHORT, Sheet
 from tests.process.server import PATIENCE_S, Answer
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.mark.parametrize("name", ["actors", "footprint", "growth"])
-def test_a_benchmark_yields_its_figures(name: str) -> None:
-    sheet = Sheet()
-    registered()[name].run(sheet, SHORT)
-    assert len(sheet.rows) >= 4
-    for row in sheet.rows:
-        assert len(row.ours) == SHORT.rounds, row
-        assert len(row.references) in {0, SHORT.rounds}, row
-        assert min(row.ours) > 0, row
 
 
 def test_the_bare_application_answers_like_the_service(scratch: Path) -> None:

@@ -61,6 +61,7 @@ def test_a_stop_with_a_thousand_open_readers_ends_in_time(server: Server) -> Non
     assert server.query("SELECT id FROM reservation") == [(held["reservationId"],)]
 
 
+@pytest.mark.system  # it tests a test
 def test_a_stop_that_waits_for_readers_is_found() -> None:
     with scratch(bug="keep-readers-at-a-stop") as target:
         seconds, _ = asyncio.run(stop_with(target.start(), 1))

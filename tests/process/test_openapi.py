@@ -67,6 +67,7 @@ def test_no_answer_is_undocumented_and_none_is_a_failure(attack: Attack) -> None
     attack.server.stop()
 
 
+@pytest.mark.system  # it tests a test
 @pytest.mark.parametrize("forgotten", ["status", "key"])
 def test_a_document_that_forgets_something_is_caught(
     attack: Attack, tmp_path: Path, forgotten: str

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.torture import overdue, poisoned, recurring
+from tests.torture import overdue, poisoned
 from tests.torture.report import Report
 
 pytestmark = pytest.mark.timeout(180)
@@ -20,13 +20,3 @@ def test_one_poisoned_alarm_in_a_thousand_delays_nobody_and_goes_on_failing() ->
     report = Report()
     poisoned.one_among_many(report, 0.1, None)
     check(report)
-
-
-def test_an_attempt_that_is_killed_was_counted_before_it_began() -> None:
-    report = Report()
-    poisoned.kill_inside_attempts(report, 2, None)
-    check(report)
-
-
-def test_no_recurring_event_is_lost_doubled_or_adrift_over_kill_9() -> None:
-    check(recurring.run(recurring.HARNESS.short))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.torture import deaf_readers, followers
+from tests.torture import deaf_readers
 from tests.torture.report import Report
 
 pytestmark = pytest.mark.timeout(180)
@@ -10,10 +10,6 @@ pytestmark = pytest.mark.timeout(180)
 
 def check(report: Report) -> None:
     assert report.violations == [], report.figures
-
-
-def test_who_follows_the_feed_over_kill_9_sees_every_event_once_and_in_order() -> None:
-    check(followers.run(followers.HARNESS.short))
 
 
 def test_readers_that_never_read_are_cut_off_and_nobody_else_notices() -> None:

@@ -1,8 +1,8 @@
-"""Hostile requests, crowds, overload and hang-ups for a while; `make torture` takes longer."""
+"""Hostile requests, crowds and overload for a while; `make torture` takes longer."""
 
 import pytest
 
-from tests.torture import crowds, hang_ups, hostile_requests, overload
+from tests.torture import crowds, hostile_requests, overload
 from tests.torture.report import Report
 
 pytestmark = pytest.mark.timeout(180)
@@ -22,7 +22,3 @@ def test_crowds_of_idle_and_slow_clients_are_not_noticed_by_others() -> None:
 
 def test_five_times_too_much_is_refused_at_once_and_then_all_is_normal() -> None:
     check(overload.run(0.05, bottlenecks=[overload.QUEUE]))
-
-
-def test_clients_that_hang_up_by_the_thousand_leave_nothing_behind() -> None:
-    check(hang_ups.run(0.03))

@@ -216,7 +216,7 @@ def check(examples: int, phases: list[Phase]) -> None:
 
 
 def test_a_reader_sees_exactly_the_log_whenever_it_comes_and_goes() -> None:
-    check(200, [Phase.generate, Phase.shrink])
+    check(120, [Phase.generate, Phase.shrink])
 
 
 @contextmanager
@@ -284,6 +284,7 @@ def hiding_what_is_gone() -> Iterator[None]:
         yield
 
 
+@pytest.mark.system  # it tests a test
 @pytest.mark.parametrize(
     "bug",
     [

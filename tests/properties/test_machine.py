@@ -245,7 +245,7 @@ def run(story: type[Story], examples: int) -> None:
 
 
 def test_the_service_and_the_oracle_tell_the_same_story() -> None:
-    run(Story, examples=25)
+    run(Story, examples=15)
 
 
 class ForgetfulStory(Story):
@@ -268,6 +268,7 @@ class HastyStory(Story):
         self.oracle._is_over = lambda one, now: is_over(one, now + 1)  # type: ignore[method-assign]
 
 
+@pytest.mark.system  # it tests a test
 @pytest.mark.parametrize("story", [ForgetfulStory, HastyStory])
 def test_a_story_that_is_told_differently_is_found(story: type[Story]) -> None:
     with pytest.raises(AssertionError):

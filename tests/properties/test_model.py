@@ -27,6 +27,7 @@ def test_the_protocol_holds_in_every_interleaving_of_small_worlds() -> None:
     assert HARNESS.run(HARNESS.short).violations == []
 
 
+@pytest.mark.system  # it tests a test
 @pytest.mark.parametrize("bug", HARNESS.controls)
 def test_a_guard_less_is_found(bug: str) -> None:
     assert HARNESS.controls[bug]().violations != []

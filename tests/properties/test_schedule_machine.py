@@ -241,7 +241,7 @@ TestSchedules = Schedules.TestCase
 TestSchedules.settings = settings(
     # no shrinking: it starts services for minutes, and the test has one
     phases=[Phase.reuse, Phase.generate],
-    max_examples=20,
+    max_examples=14,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -55,6 +55,7 @@ def test_a_seed_replays_in_another_process(hash_seed: str) -> None:
     assert replayed.stdout.splitlines()[-1] == f"seed 3: {simulate(3).digest}"
 
 
+@pytest.mark.system  # it tests a test
 @pytest.mark.parametrize("bug", HARNESS.controls)
 def test_a_planted_bug_is_found(bug: str) -> None:
     assert HARNESS.controls[bug]().violations != []
