@@ -100,13 +100,14 @@ class Program:
         return [json.loads(line) for line in whole.splitlines() if name in line]
 
     def wait_for_lines(self, event: str, count: int) -> None:
-        """Until the log has so many lines about this event; each byte is looked at once."""
-        name, seen = f'"event":"{event}"'.encode(), 0
+        """Until the log has so many lines about this event; what is half written waits."""
+        name, seen, rest = f'"event":"{event}"'.encode(), 0, b""
         with self._log.open("rb") as log:
 
             def is_there() -> bool:
-                nonlocal seen
-                seen += sum(name in line for line in log)
+                nonlocal seen, rest
+                *lines, rest = (rest + log.read()).split(b"\n")
+                seen += sum(name in line for line in lines)
                 return seen >= count
 
             eventually(is_there, _PATIENCE_S)
