@@ -86,7 +86,11 @@ class Ledger:
         """This alarm waits for no attempt at an older one of the same time."""
         self._anew.add(slot)
         if counts_anew:
-            self._attempts.pop(slot, None)
+            self.count_anew(slot)
+
+    def count_anew(self, slot: Slot) -> None:
+        """This alarm is another than the one of the same time whose attempts were counted."""
+        self._attempts.pop(slot, None)
 
     def see(self, row: Reservation) -> None:
         """Somebody was shown this row: it is committed, and never taken back."""

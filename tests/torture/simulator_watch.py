@@ -121,10 +121,11 @@ class Watch:
         """What was planned, or has happened, may make an alarm of a time that was tried before."""
         if after is None or before == after or after.alarm_at is None:
             return
-        is_unclaimed = after.claim is None or may_be_claimed
-        if is_unclaimed:
+        slot = after.id, after.generation, after.alarm_at
+        if before is None or before.alarm_at != after.alarm_at:
+            self._ledger.count_anew(slot)  # also where an attempt goes on to what is due next
+        if after.claim is None or may_be_claimed:
             is_anew = after.attempts == 0 or may_be_claimed
-            slot = after.id, after.generation, after.alarm_at
             self._ledger.set_anew(slot, counts_anew=is_anew)
 
     def _changed(
