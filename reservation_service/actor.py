@@ -155,11 +155,12 @@ class ReservationActor:
 
     async def _take_turn(self, message: Message) -> Outcome:
         """The outcome of a turn of its own, or of one that it waited for and that settled it."""
+        waiting = 0
         if (turn := self._turns.enter(self._id, message)) is not None:
             settled = await self._turns.wait(self._id, turn)
             if settled is not None:
                 return settled
-        waiting = self._turns.count_waiting(self._id)
+            waiting = self._turns.count_waiting(self._id)
         try:
             outcome = await self._store.apply(message)
             if waiting:

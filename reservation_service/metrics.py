@@ -127,7 +127,8 @@ class Metrics:
             except ServiceError as error:
                 self._commit_failures.labels(error.code).inc()
                 raise
-            self._commits.count(monotonic_s() - began, len(messages))
+            self._commits.seconds.count(monotonic_s() - began)
+            self._commits.sizes.count(len(messages))
             return done
 
         return measure
@@ -223,21 +224,17 @@ class _Commits(Collector):
     """Batches that were committed."""
 
     def __init__(self) -> None:
-        self._seconds, self._sizes = _Spread(_FINE_S), _Spread(_BATCH)
-
-    def count(self, seconds: float, size: int) -> None:
-        self._seconds.count(seconds)
-        self._sizes.count(size)
+        self.seconds, self.sizes = _Spread(_FINE_S), _Spread(_BATCH)
 
     def collect(self) -> Iterator[Metric]:
         seconds = HistogramMetricFamily(
             "reservation_commit_seconds", "A batch, from the event loop to the disk and back."
         )
-        self._seconds.add_to(seconds)
+        self.seconds.add_to(seconds)
         sizes = HistogramMetricFamily(
             "reservation_commit_batch_size", "Messages that shared a transaction."
         )
-        self._sizes.add_to(sizes)
+        self.sizes.add_to(sizes)
         yield from (seconds, sizes)
 
 

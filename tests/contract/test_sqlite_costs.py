@@ -140,7 +140,7 @@ def test_a_planted_scan_shows_in_the_steps(scratch: Path) -> None:
         assert many.steps_of(lambda: scan(many)) > GROWTH_MAX * few.steps_of(lambda: scan(few))
 
 
-@pytest.mark.parametrize(("count", "steps_max"), [(1, 700), (64, 450)])
+@pytest.mark.parametrize(("count", "steps_max"), [(1, 600), (64, 370)])
 def test_a_hold_takes_few_steps(costs: Costs, count: int, steps_max: int) -> None:
     steps = costs.steps_of(lambda: costs.write(holds(count, is_named=True)))
     assert steps <= count * steps_max, steps / count
