@@ -87,6 +87,7 @@ class ServiceHarness:
         self._service = service
         self._running = asyncio.create_task(service.run())
         self._client = aiohttp.ClientSession(f"http://127.0.0.1:{service.port}")
+        self._client._retry_connection = False  # a crash answers nothing, a second time neither
         return self
 
     async def stop(self) -> int:
