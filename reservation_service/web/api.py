@@ -14,6 +14,7 @@ from msgspec import UnsetType
 
 from reservation_service.actor import ReservationActor, ReservationNamespace
 from reservation_service.reservation import ANONYMOUS, Outcome
+from reservation_service.web.answers import Answer
 from reservation_service.web.bodies import read_body
 from reservation_service.web.calls import (
     ConfirmBody,
@@ -69,32 +70,32 @@ class Api:
             routes.append(web.post(f"{RESERVATION}/replay-alarm", self.replay_alarm))
         return routes
 
-    async def describe(self, _request: web.Request) -> web.Response:
-        return json_response(msgspec.json.encode({"service": self._limits.service_name}))
+    async def describe(self, _request: web.Request) -> Answer:
+        return Answer(msgspec.json.encode({"service": self._limits.service_name}))
 
-    async def read(self, request: web.Request) -> web.Response:
+    async def read(self, request: web.Request) -> Answer:
         reservation = await self._actor(request).status()
-        return json_response(render(reservation, self._limits.stuck_after))
+        return Answer(render(reservation, self._limits.stuck_after))
 
-    async def hold(self, request: web.Request) -> web.Response:
+    async def hold(self, request: web.Request) -> Answer:
         actor = self._actor(request)
         body = await read_body(request, self._hold_body)
         holder = digest_of(body.holder)
         if self._limits.require_holder and holder == ANONYMOUS:
             raise BadRequest("invalid-field", "holder is required: a string that only you know.")
         reservation = await actor.hold(body.ttl_seconds * _MS_PER_SECOND, holder)
-        response = json_response(render(reservation, self._limits.stuck_after), status=201)
-        response.headers["Location"] = f"/reservations/{reservation.reservation_id}"
-        return response
+        location = {"Location": f"/reservations/{reservation.reservation_id}"}
+        shown = render(reservation, self._limits.stuck_after)
+        return Answer(shown, status=201, headers=location)
 
-    async def extend(self, request: web.Request) -> web.Response:
+    async def extend(self, request: web.Request) -> Answer:
         actor = self._actor(request)
         body = await read_body(request, self._extend_body)
         ttl_ms = body.ttl_seconds * _MS_PER_SECOND
         generation = body.generation or None
         return self._answer(await actor.extend(ttl_ms, digest_of(body.holder), generation))
 
-    async def confirm(self, request: web.Request) -> web.Response:
+    async def confirm(self, request: web.Request) -> Answer:
         actor = self._actor(request)
         body = await read_body(request, ConfirmBody, may_be_empty=True)
         holder, generation = digest_of(body.holder), body.generation or None
@@ -107,14 +108,14 @@ class Api:
         outcome = await actor.confirm(holder, generation, if_still_free=if_still_free)
         return self._answer(outcome)
 
-    async def release(self, request: web.Request) -> web.Response:
+    async def release(self, request: web.Request) -> Answer:
         actor = self._actor(request)
         body = await read_body(request, ReleaseBody, may_be_empty=True)
         holder, generation = digest_of(body.holder), body.generation or None
         operator = caller_of(request).is_operator
         return self._answer(await actor.release(holder, generation, operator=operator))
 
-    async def replay_alarm(self, request: web.Request) -> web.Response:
+    async def replay_alarm(self, request: web.Request) -> Answer:
         """The test door: the method that the alarm calls, with an explicit time."""
         actor = self._actor(request)
         body = await read_body(request, ReplayBody)
@@ -123,8 +124,8 @@ class Api:
     def _actor(self, request: web.Request) -> ReservationActor:
         return self._namespace.get_by_name(checked_id(request.match_info["id"]))
 
-    def _answer(self, outcome: Outcome) -> web.Response:
-        return json_response(render_outcome(outcome, self._limits.stuck_after))
+    def _answer(self, outcome: Outcome) -> Answer:
+        return Answer(render_outcome(outcome, self._limits.stuck_after))
 
 
 def checked_id(text: str, what: str = "reservation") -> str:
@@ -132,11 +133,6 @@ def checked_id(text: str, what: str = "reservation") -> str:
     if not _ID.fullmatch(text):
         raise BadRequest("invalid-id", ID_SENTENCE.replace("reservation", what))
     return text
-
-
-def json_response(body: bytes, status: int = 200) -> web.Response:
-    """An answer whose body is JSON already."""
-    return web.Response(body=body, status=status, content_type="application/json")
 
 
 def digest_of(holder: str | UnsetType) -> bytes:

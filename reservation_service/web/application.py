@@ -19,9 +19,9 @@ from aiohttp import web
 from reservation_service.clock import Clock, monotonic_s
 from reservation_service.correlation import REQUEST_ID, REQUEST_ID_HEADER
 from reservation_service.errors import MessageFailed, Overloaded, ServiceError
+from reservation_service.web.answers import Answer, finish
 from reservation_service.web.bodies import WAITING_FOR_CLIENT
 from reservation_service.web.connections import Connections
-from reservation_service.web.headers import finish
 from reservation_service.web.problems import BadRequest, problem, problem_of, problem_of_http
 from reservation_service.web.streams import STREAMING
 
@@ -80,13 +80,13 @@ class Surroundings:
             response = self._problem(request, error)
         finally:
             self._leave(request)
-        self.finish(response)
+        finish(response, self._clock.now())
         self._count(_route(request), response.status, monotonic_s() - began)
         return response
 
     def finish(self, response: web.StreamResponse) -> None:
         """Give an answer the headers that all have."""
-        finish(response.headers, self._clock.now())
+        finish(response, self._clock.now())
 
     def _identify(self, request: web.Request) -> None:
         """The request's ID, from now on that of every line that is logged for it."""
@@ -121,7 +121,7 @@ class Surroundings:
         finally:
             self._in_flight += 1
 
-    def _problem(self, request: web.Request, error: Exception) -> web.Response:
+    def _problem(self, request: web.Request, error: Exception) -> Answer:
         if isinstance(error, BadRequest):
             return problem(error.code, str(error), headers=error.headers)
         if isinstance(error, web.HTTPException):
@@ -160,7 +160,7 @@ _OURS = Path(__file__).parents[1]
 def tombstone_routes() -> list[web.RouteDef]:
     """What a destroyed namespace answers: 410 to every path and method."""
 
-    async def gone(_request: web.Request) -> web.Response:
-        return web.json_response({"status": "cleanup"}, status=410)
+    async def gone(_request: web.Request) -> Answer:
+        return Answer(b'{"status":"cleanup"}', status=410)
 
     return [web.route("*", "/{path:.*}", gone)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from reservation_service.web.api import json_response
+from reservation_service.web.answers import Answer
 from reservation_service.web.operations import Json
 
 _PAGE = """<!doctype html>
@@ -60,9 +60,9 @@ class Documentation:
             web.get("/docs/{asset}", self.asset),
         ]
 
-    async def document(self, _request: web.Request) -> web.Response:
+    async def document(self, _request: web.Request) -> Answer:
         self._document = self._document or msgspec.json.encode(self._describe())
-        return json_response(self._document)
+        return Answer(self._document)
 
     async def page(self, _request: web.Request) -> web.Response:
         headers = {"Content-Security-Policy": _POLICY}

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from aiohttp import hdrs, web
 
 from reservation_service.feed import LATEST, Feed
-from reservation_service.web.api import checked_id, json_response
+from reservation_service.web.answers import Answer
+from reservation_service.web.api import checked_id
 from reservation_service.web.fields import TIMESTAMP_MAX, page_limit, refuse_unknown
 from reservation_service.web.guard import require_operator
 from reservation_service.web.problems import BadRequest
@@ -61,7 +62,7 @@ class Events:
         refuse_unknown(query, (*known, "after", "limit"))
         _refuse_repeated(request, "limit")
         page, is_reset = await self._feed.read(names, _after(request), page_limit(query))
-        return json_response(render_events(page.items, page.next, is_reset=is_reset))
+        return Answer(render_events(page.items, page.next, is_reset=is_reset))
 
 
 def _is_stream(request: web.Request) -> bool:

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 from aiohttp import web
 
-from reservation_service.web.api import json_response
+from reservation_service.web.answers import Answer
 from reservation_service.web.problems import problem
 
 _OK = "ok"
@@ -35,12 +35,12 @@ class Health:
         """What to add to an application's router."""
         return [web.get("/healthz", self.alive), web.get("/readyz", self.ready)]
 
-    async def alive(self, _request: web.Request) -> web.Response:
-        return json_response(msgspec.json.encode(Alive("alive")))
+    async def alive(self, _request: web.Request) -> Answer:
+        return Answer(msgspec.json.encode(Alive("alive")))
 
-    async def ready(self, _request: web.Request) -> web.Response:
+    async def ready(self, _request: web.Request) -> Answer:
         checks = dict(await self._look())
         if failing := {name: why for name, why in checks.items() if why != _OK}:
             told = ", ".join(f"{name}: {why}" for name, why in failing.items())
             return problem("not-ready", f"Not ready: {told}.", checks=checks)
-        return json_response(msgspec.json.encode(Ready("ready", checks)))
+        return Answer(msgspec.json.encode(Ready("ready", checks)))

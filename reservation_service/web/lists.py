@@ -10,7 +10,8 @@ from aiohttp import web
 from reservation_service.actor import ReservationNamespace
 from reservation_service.reservation import Status
 from reservation_service.store import Place, Query, Store
-from reservation_service.web.api import ApiLimits, checked_id, json_response
+from reservation_service.web.answers import Answer
+from reservation_service.web.api import ApiLimits, checked_id
 from reservation_service.web.fields import TIMESTAMP_MAX, page_limit, refuse_unknown
 from reservation_service.web.guard import require_operator
 from reservation_service.web.problems import BadRequest
@@ -35,13 +36,13 @@ class Lists:
         """What to add to an application's router."""
         return [web.get("/reservations", self.read)]
 
-    async def read(self, request: web.Request) -> web.Response:
+    async def read(self, request: web.Request) -> Answer:
         if "id" in request.query:
             return await self._named(request)
         require_operator(request)
         return await self._page(request)
 
-    async def _named(self, request: web.Request) -> web.Response:
+    async def _named(self, request: web.Request) -> Answer:
         """One item per ID, in the order asked for, missing ones included."""
         refuse_unknown(request.query, ("id",))
         names = request.query.getall("id")
@@ -49,14 +50,14 @@ class Lists:
             raise BadRequest("invalid-field", f"Ask for at most {NAMES_MAX} IDs in one call.")
         actors = [self._namespace.get_by_name(checked_id(name)) for name in names]
         rows = await asyncio.gather(*[actor.status() for actor in actors])
-        return json_response(render_items(rows, self._stuck_after))
+        return Answer(render_items(rows, self._stuck_after))
 
-    async def _page(self, request: web.Request) -> web.Response:
+    async def _page(self, request: web.Request) -> Answer:
         """A page in the order of deadline and ID; it may be short, the cursor tells the end."""
         refuse_unknown(request.query, _KNOWN)
         page = await self._store.find(_query(request))
         cursor = _cursor(page.next) if page.next else None
-        return json_response(render_page(page.items, cursor, self._stuck_after))
+        return Answer(render_page(page.items, cursor, self._stuck_after))
 
 
 def _query(request: web.Request) -> Query:

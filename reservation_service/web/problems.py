@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from reservation_service.errors import ServiceError
 from reservation_service.refusals import Refused
+from reservation_service.web.answers import Answer
 from reservation_service.web.views import ReservationView, view
 
 STATUS_BY_CODE: Mapping[str, HTTPStatus] = {
@@ -84,14 +85,11 @@ class BadRequest(Exception):
 
 def problem(
     code: str, sentence: str, *, headers: Mapping[str, str] | None = None, **members: Any
-) -> web.Response:
+) -> Answer:
     """A problem document; `members` are those that only some have."""
     document = problem_document(code, sentence, **members)
-    return web.Response(
-        status=document.status,
-        body=_encode(document),
-        content_type=PROBLEM_TYPE,
-        headers=headers,
+    return Answer(
+        _encode(document), status=document.status, content_type=PROBLEM_TYPE, headers=headers
     )
 
 
@@ -102,7 +100,7 @@ def problem_document(code: str, sentence: str, **members: Any) -> Problem:
     return Problem(type_, status.phrase, int(status), sentence, code, sentence, **members)
 
 
-def problem_of(error: ServiceError, stuck_after: int) -> web.Response:
+def problem_of(error: ServiceError, stuck_after: int) -> Answer:
     """The answer to a caller whose message ended in this error; a related hold is in it."""
     headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
     members: dict[str, Any] = {}
@@ -113,7 +111,7 @@ def problem_of(error: ServiceError, stuck_after: int) -> web.Response:
     return problem(error.code, error.sentence, headers=headers, **members)
 
 
-def problem_of_http(error: web.HTTPException) -> web.Response:
+def problem_of_http(error: web.HTTPException) -> Answer:
     """What aiohttp itself refused: path, method, size or Expect header."""
     if isinstance(error, web.HTTPMethodNotAllowed):
         allow = ", ".join(sorted(error.allowed_methods))

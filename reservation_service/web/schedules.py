@@ -12,12 +12,12 @@ from aiohttp import web
 
 from reservation_service.actor import ReservationActor, ReservationNamespace
 from reservation_service.reservation import ANONYMOUS, Plan, PlanVerdict
+from reservation_service.web.answers import Answer
 from reservation_service.web.api import (
     RESERVATION,
     ApiLimits,
     checked_id,
     digest_of,
-    json_response,
 )
 from reservation_service.web.bodies import read_body
 from reservation_service.web.calls import PlanBody
@@ -49,7 +49,7 @@ class Schedules:
             web.delete(_EVENT, self.cancel),
         ]
 
-    async def plan(self, request: web.Request) -> web.Response:
+    async def plan(self, request: web.Request) -> Answer:
         """201 for a new event, 200 for one that is replaced, or stands as it is asked for."""
         actor = self._actor(request)
         event_id = _event_id(request)
@@ -66,20 +66,20 @@ class Schedules:
         )
         outcome = await actor.plan(event)
         shown = render_event(event_id, event.run_at, event.repeat_ms, event.data)
-        return json_response(shown, status=201 if outcome.plan is PlanVerdict.NEW else 200)
+        return Answer(shown, status=201 if outcome.plan is PlanVerdict.NEW else 200)
 
-    async def show(self, request: web.Request) -> web.Response:
+    async def show(self, request: web.Request) -> Answer:
         schedule = await self._actor(request).schedule(
             _holder(request), operator=caller_of(request).is_operator
         )
-        return json_response(render_schedule(schedule.events))
+        return Answer(render_schedule(schedule.events))
 
-    async def cancel(self, request: web.Request) -> web.Response:
+    async def cancel(self, request: web.Request) -> Answer:
         actor = self._actor(request)
         outcome = await actor.cancel(
             _event_id(request), _holder(request), operator=caller_of(request).is_operator
         )
-        return json_response(render_outcome(outcome, self._stuck_after))
+        return Answer(render_outcome(outcome, self._stuck_after))
 
     def _actor(self, request: web.Request) -> ReservationActor:
         return self._namespace.get_by_name(checked_id(request.match_info["id"]))

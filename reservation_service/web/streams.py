@@ -20,7 +20,7 @@ from reservation_service.clock import Clock
 from reservation_service.errors import ServiceError, TooManyReaders
 from reservation_service.events import Event
 from reservation_service.feed import Feed
-from reservation_service.web.headers import finish
+from reservation_service.web.answers import finish
 from reservation_service.web.views import view_event
 
 Observe = Callable[..., None]
@@ -114,7 +114,7 @@ class StreamReader:
 
     async def begin(self, server_time: int) -> None:
         """Send the headers; from now on there is a heartbeat."""
-        finish(self.response.headers, server_time)
+        finish(self.response, server_time)
         await self.response.prepare(self._request)
         assert self._request.transport is not None
         connection = self._request.transport.get_extra_info("socket")

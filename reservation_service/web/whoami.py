@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 
 from reservation_service.access import VISITOR, Caller, Scope
-from reservation_service.web.api import json_response
+from reservation_service.web.answers import Answer
 from reservation_service.web.guard import UnknownKey, caller_of, token_of
 
 
@@ -31,11 +31,11 @@ class WhoAmI:
         """What to add to an application's router."""
         return [web.get("/whoami", self.tell)]
 
-    async def tell(self, request: web.Request) -> web.Response:
+    async def tell(self, request: web.Request) -> Answer:
         caller = caller_of(request)
         if caller.name is None and token_of(request) is not None:
             raise UnknownKey
-        return json_response(msgspec.json.encode(self._identity(caller)))
+        return Answer(msgspec.json.encode(self._identity(caller)))
 
     def _identity(self, caller: Caller) -> Identity:
         known = caller.name is not None

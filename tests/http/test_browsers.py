@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reservation_service.web.headers import NO_CONTENT_RUNS, OF_ALL
+from reservation_service.web.answers import NO_CONTENT_RUNS, OF_ALL
 from tests.conftest import StartService
 from tests.http.answers import assert_problem
 from tests.http.bookings import bring

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reservation_service.web.headers import OF_ALL
+from reservation_service.web.answers import OF_ALL
 from tests.conftest import StartService
 from tests.http.answers import ID_SENTENCE, assert_problem
 from tests.http.bookings import bring

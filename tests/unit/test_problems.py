@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from reservation_service.errors import (
     DatabaseUnusable,
@@ -19,6 +18,7 @@ from reservation_service.errors import (
 )
 from reservation_service.refusals import AlreadyConfirmed, AlreadyHeld, NoHold, Refused
 from reservation_service.reservation import Reservation, Status
+from reservation_service.web.answers import Answer
 from reservation_service.web.problems import STATUS_BY_CODE, problem, problem_of
 
 STUCK_AFTER = 6
@@ -31,8 +31,7 @@ def kinds(kind: type[ServiceError] = ServiceError) -> Iterator[type[ServiceError
         yield from kinds(narrower)
 
 
-def document(response: web.Response) -> dict[str, Any]:
-    assert isinstance(response.body, bytes)
+def document(response: Answer) -> dict[str, Any]:
     decoded: dict[str, Any] = json.loads(response.body)
     return decoded
 
@@ -54,7 +53,7 @@ def test_a_problem_says_everything_about_itself() -> None:
         "code": "invalid-field",
         "error": "Do better.",
     }
-    assert response.content_type == "application/problem+json"
+    assert response.media_type == "application/problem+json"
     assert response.status == 400
 
 
