@@ -53,7 +53,7 @@ async def run(database: Path, callers: int, seconds: float) -> dict[str, float]:
         return await engine.write(messages)
 
     store = GroupedStore(
-        write, engine.read, engine.find, engine.schedules, batch_max=1000, queue_max=10_000
+        write, engine.read, engine.find, engine.schedules, batch_max=512, queue_max=10_000
     )
     namespace = ReservationNamespace(store, HoldLimits(2 * HOUR_MS, 20))
     serving = asyncio.create_task(store.run())

@@ -67,7 +67,7 @@ async def _open_store(
         await connection.execute("PRAGMA synchronous = OFF")
         write = _on_the_thread(connection, transact, sync_s)
     kind = _AtOnce if layer == "web" else GroupedStore
-    return kind(write, _read, _find, _schedules, batch_max=1000, queue_max=10_000)
+    return kind(write, _read, _find, _schedules, batch_max=512, queue_max=10_000)
 
 
 def _on_the_thread(

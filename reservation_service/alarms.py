@@ -9,7 +9,7 @@ commit, nobody is to blame: everything pauses and goes on once it can.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol, TypeVar
@@ -24,6 +24,11 @@ from reservation_service.store import Claim, Claimed, Retry, Store
 Observe = Callable[..., None]
 T = TypeVar("T")
 _Group = dict[asyncio.Task[Any], None]
+_Key = tuple[str, int]  # of an attempt: the reservation and the claim
+
+BEGIN_MAX = 128
+"""How many attempts begin before the event loop looks for requests: the slowest of 100 reads took
+45 ms in a burst with this, and 58 ms when the thousand of a claim began at once."""
 
 _DRAIN_S = 1.0
 """How long a stop waits for attempts at work; what is cut short runs again after the restart."""
@@ -72,7 +77,8 @@ class AlarmClock:
         self._limits = limits
         self._observe = observe
         self._next_due_at: int | None = None
-        self._running: dict[tuple[str, int], tuple[Claimed, asyncio.Task[None]]] = {}
+        self._claimed: dict[_Key, Claimed] = {}
+        self._attempts: dict[_Key, asyncio.Task[None]] = {}
         self._patience = _Patience(limits.attempt_timeout_ms / 1000)
         self._pause = _Pause(observe)
         self.looked_at = clock.now()
@@ -97,25 +103,40 @@ class AlarmClock:
             await self._drain()
 
     async def _dispatch_due(self) -> None:
-        """Claim until nothing is due, or until there is no room for more attempts in flight."""
-        while (limit := self._room()) > 0:
-            claim = Claim(limit, self._limits.lease_ms, self._at_work())
-            try:
-                claimed = await self._store.claim(claim)
-            except StorageTrouble as trouble:
-                self._pause.begin(trouble)
+        """Claim until nothing is due, or until there is no room for more attempts in flight.
+
+        The store is asked for more before the attempts begin: it is never idle in a burst.
+        """
+        limit = self._room()
+        claimed = await self._claim(limit) if limit > 0 else []
+        while claimed:
+            self._claimed.update(((one.id, one.claim), one) for one in claimed)
+            limit = self._room() if len(claimed) == limit else 0
+            if limit <= 0:
+                await self._begin(claimed)
                 return
-            for one in claimed:
-                self._running[one.id, one.claim] = one, asyncio.create_task(self._attempt(one))
-            if len(claimed) < limit:
-                return
+            claimed, _ = await asyncio.gather(self._claim(limit), self._begin(claimed))
+
+    async def _claim(self, limit: int) -> list[Claimed]:
+        """Up to `limit` alarms that are due; none while the store cannot commit."""
+        try:
+            return await self._store.claim(Claim(limit, self._limits.lease_ms, self._at_work()))
+        except StorageTrouble as trouble:
+            self._pause.begin(trouble)
+            return []
+
+    async def _begin(self, claimed: Sequence[Claimed]) -> None:
+        for number, one in enumerate(claimed, 1):
+            self._attempts[one.id, one.claim] = asyncio.create_task(self._attempt(one))
+            if number % BEGIN_MAX == 0:
+                await asyncio.sleep(0)
 
     def _room(self) -> int:
-        free = self._limits.in_flight_max - len(self._running)
+        free = self._limits.in_flight_max - len(self._claimed)
         return min(free, self._limits.claim_max)
 
     def _at_work(self) -> list[str]:
-        return [reservation_id for reservation_id, _ in self._running]
+        return [reservation_id for reservation_id, _ in self._claimed]
 
     async def _attempt(self, claimed: Claimed) -> None:
         try:
@@ -127,7 +148,8 @@ class AlarmClock:
                 self._observe("settle-failed", reservation_id=claimed.id, error=str(error))
         finally:
             was_full = self._room() <= 0
-            del self._running[claimed.id, claimed.claim]
+            del self._claimed[claimed.id, claimed.claim]
+            del self._attempts[claimed.id, claimed.claim]
             if was_full:  # more may be due than there was room for
                 self._waker.arm(self._clock.now())
 
@@ -187,7 +209,7 @@ class AlarmClock:
         )
 
     async def _drain(self) -> None:
-        tasks = [task for _, task in self._running.values()]
+        tasks = list(self._attempts.values())
         if tasks:
             await asyncio.wait(tasks, timeout=_DRAIN_S)
             for task in tasks:

@@ -222,7 +222,7 @@ class AlarmsSettings(Section):
     retry_first_ms: int = _number(2_000, 1, _DAY_MS)
     retry_cap_ms: int = _number(60_000, 1, _DAY_MS)
     stuck_after: int = _number(6, 1, 1_000)
-    claim_max: int = _number(1_000, 1, 100_000)
+    claim_max: int = _number(1_024, 1, 100_000)
     in_flight_max: int = _number(4_000, 1, 100_000)
     overdue_max_seconds: int = _number(5, 1, 86_400)
 
@@ -239,7 +239,7 @@ class WriterSettings(Section):
     """How many changes wait for the disk, and how many share one transaction."""
 
     queue_max: int = _number(10_000, 1, 1_000_000)
-    batch_max: int = _number(1_000, 2, 100_000)
+    batch_max: int = _number(512, 2, 100_000)
 
 
 class LogSettings(Section):

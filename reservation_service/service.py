@@ -10,6 +10,7 @@ import os
 import random
 import resource
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import UTC
@@ -55,6 +56,11 @@ GC_THRESHOLDS = 50_000, 20, 100
 """Requests leave few cycles behind: looking for them 70 times less often saves a hold 19,000 of
 650,000 instructions (callgrind, 64 connections)."""
 
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread has the interpreter's lock when another wants it. With Python's own 5 ms the
+thread of a connection waits so long at every statement that it and the event loop only take turns:
+20,000 alarms of a burst drained at 14,300/s, and at 18,900/s with this."""
+
 
 async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError when it refuses to."""
@@ -69,6 +75,7 @@ async def serve(settings: Settings) -> int:
     gc.collect()
     gc.freeze()  # what was made for good need not be looked at by every later collection
     gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         return await service.run()
     finally:

@@ -80,11 +80,11 @@ def test_the_defaults_are_these() -> None:
             "retry_first_ms": 2000,
             "retry_cap_ms": 60000,
             "stuck_after": 6,
-            "claim_max": 1000,
+            "claim_max": 1024,
             "in_flight_max": 4000,
             "overdue_max_seconds": 5,
         },
-        "writer": {"queue_max": 10000, "batch_max": 1000},
+        "writer": {"queue_max": 10000, "batch_max": 512},
         "log": {"access": True, "format": "json"},
     }
 

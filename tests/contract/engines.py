@@ -98,7 +98,7 @@ class OpenedSqlite:
             engine.read,
             engine.find,
             engine.schedules,
-            batch_max=1_000,
+            batch_max=512,
             queue_max=10_000,
         )
         self.store.on_commit(self.next_due.append)

@@ -206,7 +206,7 @@ class Process:
 
     def look(self, claimed: Sequence[Claimed]) -> None:
         """The dispatcher has claimed these, or has looked in vain."""
-        self.ledger.claim(claimed, [one for one, _ in self._alarm_clock._running.values()])
+        self.ledger.claim(claimed, list(self._alarm_clock._claimed.values()))
         self._watch.look(is_vain=not claimed)
 
     async def write(self, messages: Sequence[StoreMessage]) -> tuple[list[Result], int | None]:

@@ -8,7 +8,7 @@ import pytest
 
 from reservation_service import alarms
 from reservation_service.actor import ReservationNamespace
-from reservation_service.alarms import AlarmClock, AlarmLimits
+from reservation_service.alarms import BEGIN_MAX, AlarmClock, AlarmLimits
 from reservation_service.errors import (
     MessageFailed,
     OutcomeUnknown,
@@ -201,7 +201,7 @@ async def bench(limits: AlarmLimits = LIMITS) -> AsyncIterator[Bench]:
     yield made
     made.task.cancel()
     await bounded(asyncio.wait([made.task]), "the alarm clock to end")
-    assert made.alarm_clock._running == {}
+    assert made.alarm_clock._claimed == {}
     assert made.complaints == []
 
 
@@ -234,6 +234,43 @@ async def test_it_claims_until_nothing_is_due() -> None:
         await made.seen("ok", *(f"seat-{number}" for number in range(5)))
         await made.waker.asleep()
         assert [claim.limit for claim in made.store.claims] == [2, 2, 2, 2]
+
+
+async def test_the_store_is_asked_for_more_before_what_it_gave_begins() -> None:
+    async with bench(limits(claim_max=2)) as made:
+        made.store.put(*(row(f"seat-{number}") for number in range(4)))
+        made.wake()
+        await made.store.has_claimed(3)
+        assert made.store.applied == []
+        assert made.store.claims[2].running == ["seat-0", "seat-1"]  # at work, begun or not
+        await made.seen("ok", *(f"seat-{number}" for number in range(4)))
+
+
+async def test_others_have_their_turn_while_many_begin() -> None:
+    count = 3 * BEGIN_MAX
+    async with bench(limits(claim_max=count, in_flight_max=count)) as made:
+        made.store.put(*(row(f"seat-{number}") for number in range(count)))
+        made.wake()
+        seen = set()
+        while len(made.store.applied) < count:
+            seen.add(len(made.store.applied))
+            await asyncio.sleep(0)
+        assert seen >= {BEGIN_MAX, 2 * BEGIN_MAX}
+
+
+async def test_a_stop_while_many_begin_waits_for_those_that_have() -> None:
+    made = Bench(limits(claim_max=2 * BEGIN_MAX, in_flight_max=2 * BEGIN_MAX))
+    await made.waker.asleep()
+    gate = made.store.block("seat-0")
+    made.store.put(*(row(f"seat-{number}") for number in range(2 * BEGIN_MAX)))
+    made.wake()
+    await gate.reached()
+    made.task.cancel()
+    gate.open()
+    await bounded(asyncio.wait([made.task]), "the alarm clock to end")
+    assert "seat-0" in made.store.applied
+    assert len(made.recorder.of("reservation-alarm")) == len(made.store.applied) >= BEGIN_MAX
+    assert made.complaints == []
 
 
 async def test_a_claim_leases_for_as_long_as_it_is_configured() -> None:
