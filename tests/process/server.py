@@ -60,10 +60,13 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(**settings: object) -> dict[str, str]:
-    """This process's environment, with `section__key=value` as the only settings in it."""
+    """This process's environment, with `section__key=value` as the only settings in it.
+
+    Nobody here speaks TLS: each start would read all certificates of the system for nothing.
+    """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX)}
     given = {PREFIX + key.upper(): str(value) for key, value in settings.items()}
-    return inherited | {"PYTHONPATH": str(ROOT)} | given
+    return inherited | {"PYTHONPATH": str(ROOT), "SSL_CERT_FILE": os.devnull} | given
 
 
 class Server:
