@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from ipaddress import ip_network
+from typing import TYPE_CHECKING
 
 from aiohttp import web
-from limits import parse
 
 from reservation_service.clock import Clock
 from reservation_service.config import Settings
@@ -17,9 +17,11 @@ from reservation_service.web.documentation import Documentation
 from reservation_service.web.guard import Doorkeeper, shown_path
 from reservation_service.web.openapi import build_document
 from reservation_service.web.operations import Json, operations
-from reservation_service.web.rates import Rates
 from reservation_service.web.server import Observe
 from reservation_service.web.whoami import WhoAmI
+
+if TYPE_CHECKING:
+    from reservation_service.web.rates import Rates
 
 
 class Admission:
@@ -87,11 +89,15 @@ async def _is_loopback(host: str) -> bool:
         raise StartupError(f"Cannot listen on {host}: {error.strerror}.") from error
 
 
-def _rates(settings: Settings, clock: Clock) -> Rates | None:
+def _rates(settings: Settings, clock: Clock) -> "Rates | None":
     """None where nothing is limited: then nothing is counted."""
     limit = settings.rate_limit
     if not limit.per_key and not limit.per_address:
         return None
+    from limits import parse  # noqa: PLC0415 - most services limit nothing, and start sooner
+
+    from reservation_service.web.rates import Rates  # noqa: PLC0415
+
     return Rates(
         clock.now,
         parse(limit.per_key) if limit.per_key else None,

@@ -12,17 +12,17 @@ import json
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
-import structlog
-from structlog.dev import ConsoleRenderer
-from structlog.typing import EventDict, WrappedLogger
 
 from reservation_service.clock import Clock, utc_text
 from reservation_service.correlation import REQUEST_ID
 
 _encode = msgspec.json.Encoder().encode
+
+
+Line = dict[str, Any]
 
 
 class Telemetry:
@@ -32,24 +32,18 @@ class Telemetry:
         self, clock: Clock, stream: BinaryIO | None = None, *, is_for_people: bool = False
     ) -> None:
         self._clock = clock
-        self._console = ConsoleRenderer(
-            colors=stream is None and sys.stdout.isatty(), repr_native_str=True, pad_event_to=20
-        )
         self._lines = _Lines(stream or sys.stdout.buffer, self._tell_lost)
-        self._info = (
-            structlog.wrap_logger(
-                self._lines,
-                processors=[self._print if is_for_people else self._encode],
-                wrapper_class=structlog.make_filtering_bound_logger("info"),
-                context_class=dict,
-            )
-            .bind()
-            .info
-        )
+        has_colors = stream is None and sys.stdout.isatty()
+        self._render = _for_people(has_colors=has_colors) if is_for_people else _for_programs
 
     def observe(self, name: str, **fields: object) -> None:
         """Record that `name` happened; fields are JSON values."""
-        self._info(name, **fields)
+        line: Line = {"event": name, "timestamp": self._clock.now()}
+        for key, value in fields.items():
+            line[_camel(key)] = value
+        if (request_id := REQUEST_ID.get()) is not None:
+            line["requestId"] = request_id
+        self._lines.write(self._render(line))
 
     def flush(self) -> None:
         """Write what is waiting; for an end that no pass of the event loop follows."""
@@ -58,22 +52,22 @@ class Telemetry:
     def _tell_lost(self, lines: int) -> None:
         self.observe("log-lines-lost", lines=lines)
 
-    def _encode(self, _logger: WrappedLogger, _method: str, fields: EventDict) -> bytes:
-        encoded = _encode(self._line(fields))
-        return encoded if encoded.isascii() else _escaped(encoded)
 
-    def _print(self, logger: WrappedLogger, method: str, fields: EventDict) -> bytes:
-        line = self._line(fields)
-        line["timestamp"] = utc_text(line["timestamp"])
-        return self._console(logger, method, line).encode("ascii", "backslashreplace")
+def _for_programs(line: Line) -> bytes:
+    encoded = _encode(line)
+    return encoded if encoded.isascii() else _escaped(encoded)
 
-    def _line(self, fields: EventDict) -> EventDict:
-        line: EventDict = {"event": fields.pop("event"), "timestamp": self._clock.now()}
-        for key, value in fields.items():
-            line[_camel(key)] = value
-        if (request_id := REQUEST_ID.get()) is not None:
-            line["requestId"] = request_id
-        return line
+
+def _for_people(*, has_colors: bool) -> Callable[[Line], bytes]:
+    from structlog.dev import ConsoleRenderer  # noqa: PLC0415 - a service has programs as readers
+
+    console = ConsoleRenderer(colors=has_colors, repr_native_str=True, pad_event_to=20)
+
+    def render(line: Line) -> bytes:
+        told = console(None, "info", line | {"timestamp": utc_text(line["timestamp"])})
+        return told.encode("ascii", "backslashreplace")
+
+    return render
 
 
 class _Lines:
@@ -85,7 +79,7 @@ class _Lines:
         self._waiting: list[bytes] = []
         self._lost = 0
 
-    def info(self, line: bytes) -> None:
+    def write(self, line: bytes) -> None:
         self._waiting.append(line)
         if len(self._waiting) == 1:
             try:

@@ -8,13 +8,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from aiohttp import hdrs, web
 
 from reservation_service.access import EVERYBODY, VISITOR, Caller, Scope
 from reservation_service.web.addresses import is_own_name
 from reservation_service.web.problems import BadRequest
-from reservation_service.web.rates import Rates
+
+if TYPE_CHECKING:
+    from reservation_service.web.rates import Rates
 
 
 class Access(Enum):
@@ -103,7 +106,7 @@ class Doorkeeper:
     is_required: Callable[[], bool]
     never_required: bool = False
     is_public: bool = False
-    rates: Rates | None = None
+    rates: "Rates | None" = None
     names: frozenset[str] = frozenset()
 
     def protect(self, routes: Sequence[web.RouteDef]) -> list[web.RouteDef]:

@@ -21,8 +21,13 @@ from reservation_service.web.guard import (
     WrongHost,
 )
 from reservation_service.web.operations import Json, Operation, path_parameters
-from reservation_service.web.problems import PROBLEM_TYPE, STATUS_BY_CODE, Problem, problem_document
-from reservation_service.web.rates import RateLimited
+from reservation_service.web.problems import (
+    PROBLEM_TYPE,
+    STATUS_BY_CODE,
+    Problem,
+    RateLimited,
+    problem_document,
+)
 from reservation_service.web.server import NOT_HTTP
 from reservation_service.web.views import ReservationView
 

@@ -83,6 +83,14 @@ class BadRequest(Exception):
         self.headers = headers
 
 
+class RateLimited(BadRequest):
+    """Too many calls in this window; `Retry-After` says when the next one begins."""
+
+    def __init__(self, seconds: int) -> None:
+        sentence = "Too many calls; try again later."
+        super().__init__("rate-limited", sentence, {"Retry-After": str(seconds)})
+
+
 def problem(
     code: str, sentence: str, *, headers: Mapping[str, str] | None = None, **members: Any
 ) -> Answer:

@@ -14,19 +14,11 @@ from limits.strategies import FixedWindowRateLimiter
 
 from reservation_service.access import Caller
 from reservation_service.web.addresses import Network, client_of
-from reservation_service.web.problems import BadRequest
+from reservation_service.web.problems import RateLimited
 
 CALLERS_MAX = 10_000
 
 _MS_PER_SECOND = 1000
-
-
-class RateLimited(BadRequest):
-    """Too many calls in this window; `Retry-After` says when the next one begins."""
-
-    def __init__(self, seconds: int) -> None:
-        sentence = "Too many calls; try again later."
-        super().__init__("rate-limited", sentence, {"Retry-After": str(seconds)})
 
 
 class Rates:
