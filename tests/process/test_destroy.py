@@ -1,19 +1,11 @@
 """A destroyed namespace stays destroyed until its file is removed."""
 
-import subprocess
+from tests.process.commands import Ended, run
+from tests.process.server import Server
 
-from tests.process.server import Server, command, environment
 
-
-def destroy(server: Server, name: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("destroy", "--yes", name, "--database", str(server.database)),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=False,
-    )
+def destroy(server: Server, name: str) -> Ended:
+    return run("destroy", "--yes", name, "--database", str(server.database))
 
 
 def test_a_destroyed_namespace_answers_410_until_its_file_is_removed(server: Server) -> None:

@@ -2,25 +2,18 @@
 
 import os
 import stat
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from reservation_service import config
+from tests.process.commands import keys
 from tests.process.conftest import MakeServer
-from tests.process.server import ROOT, Answer, Server, command, environment, eventually
+from tests.process.server import ROOT, Answer, Server, command, eventually
 from tests.process.test_refusals import refusal
 
 EFFECTIVE_SECONDS_MAX = 1.0
-
-
-def keys(database: Path, *arguments: str) -> str:
-    """What `keys` prints; a token is all of it where one was made."""
-    words = [*command("keys"), *arguments, "--database", str(database)]
-    ended = subprocess.run(words, env=environment(), capture_output=True, text=True, check=True)
-    return ended.stdout.strip()
 
 
 def effective(since: float) -> bool:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.commands import keys
 from tests.process.conftest import MakeServer
 from tests.process.server import Server, environment
-from tests.process.test_keys import keys
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 EXAMPLES = 12

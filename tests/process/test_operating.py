@@ -13,23 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.process.commands import Ended, keys, run
 from tests.process.conftest import MakeServer
 from tests.process.server import Server, command, environment, eventually
-from tests.process.test_keys import keys
 from tests.support.invariants import violations
-
-Ended = subprocess.CompletedProcess[str]
-
-
-def run(*arguments: str, **variables: str) -> Ended:
-    return subprocess.run(
-        command(*arguments),
-        env=environment() | variables,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
 
 
 def ask(server: Server, *arguments: str, **variables: str) -> Ended:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.commands import keys
 from tests.process.server import PATIENCE_S, Server
-from tests.process.test_keys import keys
 
 HOLDER = "holder-that-nobody-else-may-see"
 
