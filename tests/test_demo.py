@@ -80,11 +80,17 @@ def test_the_demo_keeps_every_promise(scratch: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)]
+    ("moment", "number", "status"),
+    [
+        ("Two holds", signal.SIGINT, 130),
+        ("listens on", signal.SIGINT, 130),
+        ("kill -9", signal.SIGINT, 130),
+        ("kill -9", signal.SIGTERM, 143),
+        ("kill -9", signal.SIGHUP, 143),
+    ],
 )
-@pytest.mark.parametrize("moment", ["Two holds", "listens on", "kill -9"])
 def test_an_interrupted_demo_leaves_nothing_behind(
-    number: int, status: int, moment: str, scratch: Path
+    moment: str, number: int, status: int, scratch: Path
 ) -> None:
     with start() as process:
         assert process.stdout is not None

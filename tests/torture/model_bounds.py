@@ -145,6 +145,7 @@ ENDINGS: tuple[Request, ...] = (
 BACK = (0, -1, -3, 2)
 """How the wall clock may jump while the process is down."""
 
+# One request more would make each of the largest worlds five times as large: minutes become hours.
 LONG: Mapping[str, Bounds] = {
     "alarms": Bounds(ALARMS, Budget(requests=4, failures=2, crashes=2, echoes=1), until=6),
     "clock set back": Bounds(CLOCK, Budget(3, 2, 2, 0), until=6, delay=2, clock_jumps=BACK),
@@ -153,10 +154,10 @@ LONG: Mapping[str, Bounds] = {
     "late confirmations": Bounds(LATE, Budget(5, 1, 1, 1), until=5),
     "generations": Bounds(GENERATIONS, Budget(5, 1, 1, 0), until=5),
     "two reservations": Bounds(TWO, Budget(4, 1, 1, 0), until=5),
-    "limits": Bounds(LIMITS, Budget(5, 0, 1, 0), until=5),
-    "a queue": Bounds(QUEUE, Budget(4, 1, 1, 0), until=6, lease=4, claim_limit=1),
-    "planned events": Bounds(EVENTS, Budget(4, 1, 1, 1), until=5),
-    "repeated events": Bounds(REPEATS, Budget(4, 1, 1, 0), until=6),
+    "limits": Bounds(LIMITS, Budget(4, 0, 1, 0), until=5),
+    "a queue": Bounds(QUEUE, Budget(3, 1, 1, 0), until=6, lease=4, claim_limit=1),
+    "planned events": Bounds(EVENTS, Budget(3, 1, 1, 1), until=5),
+    "repeated events": Bounds(REPEATS, Budget(3, 1, 1, 0), until=6),
     "events and endings": Bounds(ENDINGS, Budget(4, 1, 1, 0), until=5),
 }
 
