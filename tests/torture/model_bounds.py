@@ -145,7 +145,7 @@ ENDINGS: tuple[Request, ...] = (
 BACK = (0, -1, -3, 2)
 """How the wall clock may jump while the process is down."""
 
-# One request more would make each of the largest worlds five times as large: minutes become hours.
+# With one request more, four of these are not seen whole in three minutes each.
 LONG: Mapping[str, Bounds] = {
     "alarms": Bounds(ALARMS, Budget(requests=4, failures=2, crashes=2, echoes=1), until=6),
     "clock set back": Bounds(CLOCK, Budget(3, 2, 2, 0), until=6, delay=2, clock_jumps=BACK),
