@@ -17,6 +17,7 @@ from benchmarks.seeding import HOUR_MS, seat
 from reservation_service.actor import ReservationNamespace
 from reservation_service.clock import BootClock
 from reservation_service.reservation import HoldLimits
+from reservation_service.service import tune_interpreter
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.storage.sqlite_engine import Recovery, SqliteEngine
 from reservation_service.store import Result, StoreMessage
@@ -57,6 +58,7 @@ async def run(database: Path, callers: int, seconds: float) -> dict[str, float]:
     )
     namespace = ReservationNamespace(store, HoldLimits(2 * HOUR_MS, 20))
     serving = asyncio.create_task(store.run())
+    tune_interpreter()
     began, cpu = time.perf_counter(), time.process_time()
     numbers, until = itertools.count(), began + seconds
     await asyncio.gather(*(_hold(namespace, numbers, until) for _ in range(callers)))

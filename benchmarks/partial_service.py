@@ -24,6 +24,7 @@ from reservation_service.reservation import (
     Schedule,
     Status,
 )
+from reservation_service.service import tune_interpreter
 from reservation_service.storage.connection import Connection, open_writer
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.storage.sqlite import BatchTransaction
@@ -115,6 +116,7 @@ async def main(layer: str, database: Path, sync_ms: float) -> None:
         store = await _open_store(layer, database, sync_ms / 1000, opened)
         serving = asyncio.create_task(store.run())
         await _listen(store)
+        tune_interpreter()
         await serving
 
 

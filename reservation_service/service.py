@@ -72,16 +72,21 @@ async def serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.request_stop)
     await service.start()
-    gc.collect()
-    gc.freeze()  # what was made for good need not be looked at by every later collection
-    gc.set_threshold(*GC_THRESHOLDS)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    tune_interpreter()
     try:
         return await service.run()
     finally:
         if not await service.stop():
             telemetry.flush()
             os._exit(1)  # a thread that hangs in the kernel would keep the process for ever
+
+
+def tune_interpreter() -> None:
+    """How this process collects garbage and shares the interpreter, once all of it is there."""
+    gc.collect()
+    gc.freeze()  # what was made for good need not be looked at by every later collection
+    gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 async def migrate(settings: Settings) -> list[str]:
