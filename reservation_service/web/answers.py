@@ -63,7 +63,11 @@ class Answer(web.StreamResponse):
         assert self._req is not None
         assert self._payload_writer is not None
         version = self._req.version
-        own = "".join([_line(name, value) for name, value in self._headers.items()])
+        own = ""
+        for name, value in self._headers.items():
+            if "\r" in value or "\n" in value:
+                raise ValueError(f"A line break in the header {name} would begin another one.")
+            own += f"{name}: {value}\r\n"
         if (request_id := REQUEST_ID.get()) is not None:
             own += f"{REQUEST_ID_HEADER}: {request_id}\r\n"
         if self._keep_alive is not (version == HttpVersion11):
@@ -83,14 +87,8 @@ class Answer(web.StreamResponse):
 def _template(status: int, content_type: str) -> str:
     """What all answers of one kind begin with, from the status on."""
     headers = {hdrs.CONTENT_TYPE: content_type, _POLICY: NO_CONTENT_RUNS, **OF_ALL}
-    lines = "".join(_line(name, value) for name, value in headers.items())
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"{status} {HTTPStatus(status).phrase}\r\n{lines}"
-
-
-def _line(name: str, value: str) -> str:
-    if "\r" in value or "\n" in value:
-        raise ValueError(f"A line break in the header {name} would begin another one.")
-    return f"{name}: {value}\r\n"
 
 
 def finish(answer: web.StreamResponse, now: int) -> None:

@@ -51,7 +51,7 @@ class Surroundings:
         self._observe = observe
         self._connections = connections
         self._count = count
-        self._request_ids = (f"{_PROCESS}-{number:x}" for number in itertools.count(1))
+        self._request_numbers = itertools.count(1)
         self._requests_max = requests_max
         self._stuck_after = stuck_after
         self._in_flight = 0
@@ -91,7 +91,8 @@ class Surroundings:
     def _identify(self, request: web.Request) -> None:
         """The request's ID, from now on that of every line that is logged for it."""
         given = request.headers.get(REQUEST_ID_HEADER, "")
-        REQUEST_ID.set(given if _REQUEST_ID.fullmatch(given) else next(self._request_ids))
+        is_good = _REQUEST_ID.fullmatch(given)
+        REQUEST_ID.set(given if is_good else f"{_PROCESS}-{next(self._request_numbers):x}")
 
     def _enter(self, request: web.Request) -> None:
         self._in_flight += 1
