@@ -19,7 +19,8 @@ from reservation_service.clock import BootClock
 from reservation_service.reservation import HoldLimits
 from reservation_service.service import tune_interpreter
 from reservation_service.storage.grouped_store import GroupedStore
-from reservation_service.storage.sqlite_engine import Recovery, SqliteEngine
+from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_start import Recovery
 from reservation_service.store import Result, StoreMessage
 
 _CALLERS = (64, 512)

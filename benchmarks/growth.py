@@ -17,7 +17,8 @@ from benchmarks.seeding import HOUR_MS, open_durable, seat, seed, within_an_hour
 from reservation_service.clock import BootClock
 from reservation_service.reservation import Expire, Hold, Trigger
 from reservation_service.storage.sqlite import BatchTransaction
-from reservation_service.storage.sqlite_engine import Recovery, SqliteEngine
+from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_start import Recovery
 from reservation_service.store import Claim
 
 _PENDING = (1_000, 10_000, 100_000, 1_000_000)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tests.process.server import ROOT, command, environment, eventually
+from tests.process.server import ROOT, command, environment, eventually, family
 
 _SCRATCH = ROOT / "build" / "benchmarks"
 _PATIENCE_S = 120.0
@@ -114,20 +114,25 @@ class Program:
 
     @property
     def resident_mib(self) -> float:
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) / _KIB
+        """The memory of the process and its writer, pages that both have counted twice."""
+        return sum(map(_resident_kib, family(self._process.pid))) / _KIB
 
     def cpu_us(self) -> dict[int, float]:
-        """What each thread has used so far, the event loop's under 0."""
+        """What each thread, the writer's too, has used so far; the event loop's under 0."""
         used = {}
-        for task in Path(f"/proc/{self._process.pid}/task").iterdir():
-            number = int(task.name)
-            key = 0 if number == self._process.pid else number
-            with suppress(FileNotFoundError):  # a thread that has just ended
-                used[key] = int((task / "schedstat").read_text().split()[0]) / 1000
+        for pid in family(self._process.pid):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                number = int(task.name)
+                key = 0 if number == self._process.pid else number
+                with suppress(FileNotFoundError):  # a thread that has just ended
+                    used[key] = int((task / "schedstat").read_text().split()[0]) / 1000
         return used
+
+
+def _resident_kib(pid: int) -> int:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1])
 
 
 def cores_used_by_others() -> Callable[[], float]:

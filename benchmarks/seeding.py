@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from reservation_service.storage.connection import make_durable
 from reservation_service.storage.migrations import load_migrations, migrate
+from reservation_service.storage.sqlite_files import make_durable
 from reservation_service.storage.sqlite_messages import create_message_table
 
 HOUR_MS = 3_600_000

@@ -5,18 +5,12 @@ of the wall clock neither frees a hold early nor keeps it. It refuses to follow 
 far the two have drifted apart is `divergence_ms`, and a restart brings them together again.
 """
 
-import asyncio
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NS_PER_MS = 1_000_000
-_LOOK_SECONDS = 1.0
-
-DIVERGENCE_TOLERATED_MS = 1000
-"""A smaller difference between the wall clock and service time is not worth a warning."""
 
 
 class Clock(Protocol):
@@ -47,20 +41,6 @@ class BootClock:
 
     def divergence_ms(self) -> int:
         return time.time_ns() // _NS_PER_MS - self.now()
-
-
-async def watch_divergence(clock: Clock, observe: Callable[..., None]) -> None:
-    """Warn when the wall clock was stepped, once per step, until cancelled.
-
-    The difference lasts until a restart, and then falls on the holds that are alive.
-    """
-    warned_ms = 0
-    while True:
-        divergence_ms = clock.divergence_ms()
-        if abs(divergence_ms - warned_ms) >= DIVERGENCE_TOLERATED_MS:
-            warned_ms = divergence_ms
-            observe("clock-diverged", divergence_ms=divergence_ms)
-        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def wall_datetime() -> datetime:

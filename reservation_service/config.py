@@ -236,10 +236,11 @@ class AlarmsSettings(Section):
 
 
 class WriterSettings(Section):
-    """How many changes wait for the disk, and how many share one transaction."""
+    """How many changes wait for the disk, how many share one transaction, and who writes them."""
 
     queue_max: int = _number(10_000, 1, 1_000_000)
     batch_max: int = _number(512, 2, 100_000)
+    own_process: bool = _switch(True)
 
 
 class LogSettings(Section):

@@ -24,15 +24,17 @@ from reservation_service.actor import ReservationNamespace
 from reservation_service.admission import Admission
 from reservation_service.alarms import AlarmClock, AlarmLimits, Observe, Waker
 from reservation_service.chores import schedule_chores
-from reservation_service.clock import BootClock, Clock, watch_divergence
+from reservation_service.clock import BootClock, Clock
 from reservation_service.config import Settings
+from reservation_service.divergence import watch_divergence
 from reservation_service.errors import ServiceError, StartupError
 from reservation_service.feed import Feed
 from reservation_service.monitoring import Monitoring
 from reservation_service.reservation import HoldLimits
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage.grouped_store import GroupedStore
-from reservation_service.storage.sqlite_engine import Recovery, Reloaded, SqliteEngine
+from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_start import Recovery, Reloaded
 from reservation_service.telemetry import Telemetry
 from reservation_service.waker import SchedulerWaker
 from reservation_service.web.api import Api, ApiLimits
@@ -180,8 +182,11 @@ class Service:
 
     async def _start(self) -> None:
         settings = self._settings
-        engine = await SqliteEngine.open(settings.storage.database)
+        engine = await SqliteEngine.open(
+            settings.storage.database, own_process=settings.writer.own_process
+        )
         self._opened.push_async_callback(engine.close)
+        self._run(engine.watch())
         if applied := await engine.migrate():
             self._observe("migrations-applied", names=applied)
         alarms = settings.alarms

@@ -84,7 +84,7 @@ def test_the_defaults_are_these() -> None:
             "in_flight_max": 4000,
             "overdue_max_seconds": 5,
         },
-        "writer": {"queue_max": 10000, "batch_max": 512},
+        "writer": {"queue_max": 10000, "batch_max": 512, "own_process": True},
         "log": {"access": True, "format": "json"},
     }
 

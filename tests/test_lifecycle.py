@@ -34,7 +34,8 @@ from reservation_service.reservation import (
     Release,
     Trigger,
 )
-from reservation_service.storage.sqlite_engine import Recovery, SqliteEngine
+from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_start import Recovery
 from reservation_service.store import Claim, Result, Retry, StoreMessage
 from reservation_service.web.problems import STATUS_BY_CODE
 from tests.support.clock import START, FakeClock

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 
 from reservation_service.errors import StartupError
-from reservation_service.storage.connection import connect_to_read
 from reservation_service.storage.invariants import found_in
 from reservation_service.storage.migrations import check_origin, load_migrations
+from reservation_service.storage.sqlite_files import connect_to_read
 
 FINDINGS_MAX = 100
 """More of them tell nothing new."""

@@ -21,10 +21,6 @@ from reservation_service.errors import (
     StorageUnavailable,
 )
 
-_QUIET_PASSES = 8
-"""A request needs three passes of the event loop from its socket to the queue, more when its
-client answers late; measured at 64 connections, 3 gave a tenth fewer holds."""
-
 
 class Keyed(Protocol):
     """A message of one reservation; None when it is nobody's."""
@@ -65,7 +61,6 @@ class GroupCommit(Generic[M, R]):
         self._alarms: deque[_Waiting[M, R]] = deque()
         self._wake = asyncio.Event()
         self._closing = False
-        self._last_size = 1
         self._ended: ServiceError | None = None
 
     def submit(self, message: M, *, is_request: bool) -> asyncio.Future[R]:
@@ -104,27 +99,12 @@ class GroupCommit(Generic[M, R]):
 
     async def _next_batch(self) -> list[_Waiting[M, R]]:
         while True:
-            await self._gather()
             if batch := self._take():
-                self._last_size = len(batch)
                 return batch
             if self._closing:
                 return []
             self._wake.clear()
             await self._wake.wait()
-
-    async def _gather(self) -> None:
-        """Let messages that are on their way come in: a batch costs the same for one or many.
-
-        It ends once as many wait as the last batch had (the others keep the event loop busy
-        while this one is at the disk), or when nobody came for a few passes of the event loop.
-        """
-        quiet = 0
-        waiting = self.waiting
-        while 0 < waiting < self._last_size and quiet < _QUIET_PASSES:
-            await asyncio.sleep(0)
-            before, waiting = waiting, self.waiting
-            quiet = quiet + 1 if waiting == before else 0
 
     def _take(self) -> list[_Waiting[M, R]]:
         batch: list[_Waiting[M, R]] = []

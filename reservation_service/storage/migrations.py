@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reservation_service.errors import StartupError
-from reservation_service.storage.connection import APPLICATION_ID
+from reservation_service.storage.sqlite_files import APPLICATION_ID
 
 _PACKAGE = Path(__file__).parent.parent
 

@@ -29,7 +29,6 @@ from reservation_service.reservation import (
     Release,
     Reservation,
 )
-from reservation_service.storage.connection import failure_before_commit, failure_of_commit
 from reservation_service.storage.sqlite_alarms import CLAIM, DUE, NEXT_DUE, RECORD_FAILED, RETRY
 from reservation_service.storage.sqlite_bookings import (
     CONFIRM,
@@ -45,6 +44,7 @@ from reservation_service.storage.sqlite_bookings import (
     RENEW,
     SORT_NAMED,
 )
+from reservation_service.storage.sqlite_errors import failure_before_commit, failure_of_commit
 from reservation_service.storage.sqlite_messages import (
     KINDS,
     MESSAGES,

@@ -1,12 +1,9 @@
-"""An open SQLite database: the lock, one connection that writes, one that reads.
+"""An open SQLite database: the lock, one connection that writes, one that reads."""
 
-Opening is O(1) in the number of reservations: the file's origin, its schema version, the head of
-the due index, and the claims that a dead process left behind.
-"""
-
+import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
@@ -21,48 +18,30 @@ from reservation_service.storage import (
     sqlite_events,
     sqlite_reads,
     sqlite_schedule,
+    sqlite_start,
     sqlite_tally,
     sqlite_upkeep,
 )
-from reservation_service.storage.connection import (
-    Connection,
-    failure_before_commit,
-    make_durable,
-    open_reader,
-    open_writer,
-    require_sqlite,
-)
+from reservation_service.storage.connection import Connection, Writer, open_reader, open_writer
 from reservation_service.storage.lock import DatabaseLock
-from reservation_service.storage.migrations import check_origin, load_migrations, migrate
-from reservation_service.storage.sqlite_messages import create_message_table
+from reservation_service.storage.remote_writer import RemoteWriter
+from reservation_service.storage.sqlite_errors import failure_before_commit
+from reservation_service.storage.sqlite_files import require_sqlite
+from reservation_service.storage.sqlite_start import (
+    COUNTED_MAX,
+    Recovery,
+    Reloaded,
+    single_value,
+)
 from reservation_service.storage.sqlite_tally import Tally
 from reservation_service.store import Page, Query, Result, ScheduleQuery, StoreMessage
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-COUNTED_MAX = 1000
-"""Counting stops here, so that a start takes the same time whatever waited."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """How attempts that a dead process left are planned anew; milliseconds, and a jitter seed."""
-
-    first_ms: int
-    cap_ms: int
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reloaded:
-    """What a start found: alarms overdue (counted up to a limit), claims voided, the next due."""
-
-    overdue: int
-    claims_voided: int
-    next_due_at: int | None
-    is_destroyed: bool
-    epoch: int
+Batch = tuple[list[Result], int | None]
+WriteBatch = Callable[[sqlite3.Connection, Sequence[StoreMessage]], Batch]
+CutWal = Callable[[sqlite3.Connection, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,52 +59,65 @@ class Backlog:
 class SqliteEngine:
     """Exclusive use of one database file, until `close`."""
 
-    def __init__(self, database: Path, lock: DatabaseLock, writer: Connection) -> None:
+    def __init__(self, database: Path, lock: DatabaseLock, writer: Writer) -> None:
         self.database = database
         self._lock = lock
         self._writer = writer
+        self._turn = asyncio.Lock()
         self._reader: Connection | None = None
         self._clock: Clock | None = None
-        self._transaction: sqlite.BatchTransaction | None = None
-        self._cut = sqlite_upkeep.WalCutter(database)
+        self._transaction: WriteBatch | None = None
+        self._cut: CutWal | None = None
 
     @classmethod
-    async def open(cls, database: Path) -> Self:
-        """Take the lock and open the file, creating it where it is missing. Raises StartupError."""
+    async def open(cls, database: Path, *, own_process: bool = False) -> Self:
+        """Take the lock and open the file, creating it where it is missing. Raises StartupError.
+
+        The connection that writes is on a thread, or in a process of its own.
+        """
         require_sqlite()
         path = _resolve(database)
-        lock = DatabaseLock(path)
+        lock = await DatabaseLock.take(path)
         try:
             _create_private(path)
-            writer = await open_writer(path)
+            writer: Writer = (
+                await RemoteWriter.open(path, lock.file) if own_process else await open_writer(path)
+            )
         except (OSError, sqlite3.Error) as error:
             lock.release()
             raise _cannot_open(path, error) from error
+        except BaseException:
+            lock.release()
+            raise
         return cls(path, lock, writer)
 
     async def migrate(self) -> list[str]:
         """Bring the file up to date; the migrations applied. Raises StartupError."""
         try:
-            return await self._writer.run(_prepare)
+            return await self._writer.run(sqlite_start.prepare)
         except sqlite3.Error as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
 
     async def start(self, clock: Clock, recovery: Recovery) -> Reloaded:
         """Begin a new epoch: the claims of the process before are void. Raises StartupError."""
         try:
-            reloaded = await self._writer.run(_begin_epoch, clock, recovery)
-            await self._writer.run(_prepare_batches)
+            reloaded = await self._writer.run(sqlite_start.begin_epoch, clock, recovery)
+            await self._writer.run(sqlite_start.prepare_batches)
             self._reader = await open_reader(self.database)
         except sqlite3.Error as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
         self._clock = clock
-        self._transaction = sqlite.BatchTransaction(clock, self.database, reloaded.epoch)
+        self._transaction = await self._writer.keep(
+            sqlite.BatchTransaction(clock, self.database, reloaded.epoch)
+        )
+        self._cut = await self._writer.keep(sqlite_upkeep.WalCutter(self.database))
         return reloaded
 
-    async def write(self, messages: Sequence[StoreMessage]) -> tuple[list[Result], int | None]:
+    async def write(self, messages: Sequence[StoreMessage]) -> Batch:
         """One batch, one transaction, one hop."""
         assert self._transaction is not None
-        return await self._writer.run(self._transaction, messages)
+        async with self._turn:
+            return await self._writer.run(self._transaction, messages)
 
     async def read(self, ids: Sequence[str]) -> list[Reservation]:
         """The committed rows of these IDs, in one hop."""
@@ -166,7 +158,9 @@ class SqliteEngine:
         try:
             reader = await open_reader(self.database)
             try:
-                since = await self._writer.run_with(sqlite_tally.begin_count, reader)
+                async with self._turn:  # nothing is committed between the two
+                    await reader.run(sqlite_tally.freeze)
+                    since = (await self.tally()).planned
                 return await reader.run(sqlite_tally.count_planned) - since
             finally:
                 await reader.interrupt()
@@ -180,6 +174,7 @@ class SqliteEngine:
 
     async def cut_wal(self, now: int) -> int:
         """Empty the write-ahead log, if it is not in use; the bytes that it had."""
+        assert self._cut is not None
         return await self._keep_up(self._cut, now)
 
     async def _keep_up(
@@ -192,7 +187,7 @@ class SqliteEngine:
 
     async def destroy(self, clock: Clock) -> int:
         """Delete everything in one transaction and leave a tombstone; the reservations deleted."""
-        return await self._writer.run(_destroy, clock)
+        return await self._writer.run(sqlite_start.destroy, clock)
 
     async def check_integrity(self) -> None:
         """Look at every page, on a connection of its own. Raises DatabaseUnusable on a finding."""
@@ -210,6 +205,10 @@ class SqliteEngine:
         finally:
             await connection.interrupt()
             await connection.close()
+
+    async def watch(self) -> None:
+        """Raise a fatal ServiceError when the writer has ended on its own; else wait for ever."""
+        await self._writer.lost()
 
     async def close(self) -> None:
         """Close the reader first, then the writer, which checkpoints; then let others in."""
@@ -243,46 +242,13 @@ def _create_private(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
-def _prepare(connection: sqlite3.Connection) -> list[str]:
-    migrations = load_migrations("sqlite")
-    check_origin(connection, len(migrations))
-    make_durable(connection)
-    return migrate(connection, migrations)
-
-
-def _prepare_batches(connection: sqlite3.Connection) -> None:
-    """Temporary tables, in memory: a full disk must keep nothing from being counted or tried."""
-    connection.execute("PRAGMA temp_store = MEMORY")
-    create_message_table(connection)
-    sqlite_tally.begin_tally(connection)
-
-
-def _begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recovery) -> Reloaded:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        now = {"now": clock.now()}
-        epoch, is_destroyed = connection.execute(sqlite.START_EPOCH).fetchone()
-        claims_voided = _value(connection, sqlite_alarms.COUNT_CLAIMED)
-        connection.execute(
-            sqlite_alarms.RECOVER,
-            now | {"first_ms": recovery.first_ms, "cap_ms": recovery.cap_ms, "seed": recovery.seed},
-        )
-        overdue = _value(connection, sqlite_alarms.COUNT_OVERDUE, now | {"limit": COUNTED_MAX})
-        next_due_at = _value(connection, sqlite_alarms.NEXT_DUE, now | {"running": "[]"})
-        connection.execute("COMMIT")
-    except BaseException:
-        sqlite.roll_back(connection)
-        raise
-    return Reloaded(overdue or 0, claims_voided or 0, next_due_at, bool(is_destroyed), epoch)
-
-
 def _backlog(connection: sqlite3.Connection, now: int, stuck_after: int) -> Backlog:
     values = {"now": now, "stuck_after": stuck_after, "limit": COUNTED_MAX}
     try:
         return Backlog(
-            _value(connection, sqlite_alarms.COUNT_OVERDUE, values) or 0,
-            _value(connection, sqlite_alarms.COUNT_STUCK, values) or 0,
-            _value(connection, sqlite_alarms.OLDEST_DUE),
+            single_value(connection, sqlite_alarms.COUNT_OVERDUE, values) or 0,
+            single_value(connection, sqlite_alarms.COUNT_STUCK, values) or 0,
+            single_value(connection, sqlite_alarms.OLDEST_DUE),
         )
     except sqlite3.Error as error:
         raise failure_before_commit(error) from error
@@ -295,28 +261,6 @@ def _tally(connection: sqlite3.Connection) -> Tally:
         raise failure_before_commit(error) from error
 
 
-def _destroy(connection: sqlite3.Connection, clock: Clock) -> int:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        deleted = connection.execute("DELETE FROM reservation").rowcount
-        connection.execute("DELETE FROM event")
-        connection.execute("DELETE FROM confirm_rejection")
-        connection.execute("DELETE FROM schedule")
-        connection.execute("UPDATE namespace SET destroyed_at = ?", [clock.now()])
-        connection.execute("COMMIT")
-    except BaseException:
-        sqlite.roll_back(connection)
-        raise
-    return deleted
-
-
 def _quick_check(connection: sqlite3.Connection) -> str:
     finding: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     return finding
-
-
-def _value(
-    connection: sqlite3.Connection, sql: str, values: Mapping[str, object] | None = None
-) -> int | None:
-    value: int | None = connection.execute(sql, values or {}).fetchone()[0]
-    return value

@@ -8,7 +8,7 @@ import sqlite3
 import msgspec
 
 from reservation_service.events import Event, EventPage, EventQuery
-from reservation_service.storage.connection import failure_before_commit
+from reservation_service.storage.sqlite_errors import failure_before_commit
 
 _PAGE = """json_group_array(json_array(
     seq, type, reservation, generation, at, "trigger", json(data))),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from reservation_service.reservation import Reservation
-from reservation_service.storage.connection import failure_before_commit
+from reservation_service.storage.sqlite_errors import failure_before_commit
 from reservation_service.store import Page, Place, Query
 
 SCANNED_MAX = 10_000

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from reservation_service.reservation import PlannedEvent, Schedule
-from reservation_service.storage.connection import failure_before_commit
 from reservation_service.storage.sqlite_bookings import FIRST_PLANNED
+from reservation_service.storage.sqlite_errors import failure_before_commit
 from reservation_service.storage.sqlite_messages import MESSAGES
 from reservation_service.storage.sqlite_reads import read_rows
 from reservation_service.store import ScheduleQuery

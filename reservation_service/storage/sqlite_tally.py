@@ -62,19 +62,14 @@ def read_tally(connection: sqlite3.Connection) -> Tally:
     return Tally(planned, {(kind, trigger): count for kind, trigger, count in rows})
 
 
-def begin_count(writer: sqlite3.Connection, reader: sqlite3.Connection) -> int:
-    """Freeze what `reader` sees, and tell what was tallied until then.
-
-    To be called where the writer can commit nothing meanwhile: on its own thread.
-    """
+def freeze(reader: sqlite3.Connection) -> None:
+    """Let `reader` see what is committed now, and nothing later, until `count_planned`."""
     reader.execute("BEGIN")
     reader.execute("SELECT epoch FROM namespace").fetchone()
-    planned: int = writer.execute(PLANNED).fetchone()[0]
-    return planned
 
 
 def count_planned(reader: sqlite3.Connection) -> int:
-    """All alarms that were planned when `begin_count` froze what `reader` sees."""
+    """All alarms that were planned when `freeze` was called."""
     planned: int = reader.execute(COUNT_PLANNED).fetchone()[0]
     reader.execute("ROLLBACK")
     return planned

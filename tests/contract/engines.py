@@ -16,7 +16,8 @@ from reservation_service.clock import Clock
 from reservation_service.events import EventLog
 from reservation_service.reservation import Expire, Hold, Outcome, Trigger
 from reservation_service.storage.grouped_store import GroupedStore
-from reservation_service.storage.sqlite_engine import Recovery, Reloaded, SqliteEngine
+from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_start import Recovery, Reloaded
 from reservation_service.store import Claim, Claimed, Result, Retry, Store, StoreMessage
 from tests.support.waiting import bounded
 

@@ -3,7 +3,7 @@
 import pytest
 
 from reservation_service.reservation import Hold
-from reservation_service.storage.sqlite_engine import COUNTED_MAX
+from reservation_service.storage.sqlite_start import COUNTED_MAX
 from tests.contract.engines import (
     LEASE_MS,
     MAX_HOLD_MS,

@@ -183,14 +183,14 @@ async def test_a_count_that_is_cancelled_ends_when_nothing_uses_its_connection(
 ) -> None:
     engine = await start_engine()
     loop, has_begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    begin = sqlite_tally.begin_count
+    freeze = sqlite_tally.freeze
 
-    def begin_slowly(writer: sqlite3.Connection, reader: sqlite3.Connection) -> int:
+    def freeze_slowly(reader: sqlite3.Connection) -> None:
         loop.call_soon_threadsafe(has_begun.set)
         assert may_end.wait(WAIT_SECONDS_MAX)
-        return begin(writer, reader)
+        freeze(reader)
 
-    monkeypatch.setattr(sqlite_tally, "begin_count", begin_slowly)
+    monkeypatch.setattr(sqlite_tally, "freeze", freeze_slowly)
     counting = asyncio.ensure_future(engine.count_planned())
     await bounded(has_begun.wait(), "the count to begin")
     counting.cancel()

@@ -7,7 +7,8 @@ import pytest
 from reservation_service import monitoring
 from reservation_service.errors import StorageFull
 from reservation_service.metrics import Metrics, Standing
-from reservation_service.storage.sqlite_engine import COUNTED_MAX, SqliteEngine
+from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_start import COUNTED_MAX
 from reservation_service.storage.sqlite_tally import Tally
 from reservation_service.store import Claim
 from tests.conftest import StartService

@@ -17,6 +17,9 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
+from reservation_service.errors import StartupError
+from reservation_service.storage.lock import DatabaseLock
+
 ROOT = Path(__file__).parents[2]
 PREFIX = "RESERVATION_SERVICE__"
 PATIENCE_S = 20.0
@@ -147,6 +150,12 @@ class Server:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def writer_pid(self) -> int:
+        """The process that writes for it."""
+        (writer,) = family(self.pid)[1:]
+        return writer
+
     def send(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
@@ -162,9 +171,10 @@ class Server:
         return status
 
     def kill(self) -> None:
-        """kill -9: no handler, no goodbye."""
+        """kill -9: no handler, no goodbye; its writer ends when it sees that."""
         self.send(signal.SIGKILL)
         assert self.wait() == -signal.SIGKILL
+        eventually(lambda: is_free(self.database))
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
         """Stop it as it should be stopped, and how many seconds that took."""
@@ -179,6 +189,7 @@ class Server:
         if self._process is not None:
             self._process.kill()
             self.wait()
+            eventually(lambda: is_free(self.database))
 
     def complaints(self) -> str:
         """What the process wrote to standard error."""
@@ -230,6 +241,21 @@ class Server:
             except ValueError:
                 self._not_json.append(text)
             self._news.notify_all()
+
+
+def family(pid: int) -> list[int]:
+    """A process and its children, where the system shows them as files."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [pid, *map(int, children.split())]
+
+
+def is_free(database: Path) -> bool:
+    """No process has this database."""
+    try:
+        DatabaseLock(database.resolve()).release()
+    except StartupError:
+        return False
+    return True
 
 
 def _matching(lines: Sequence[Line], event: str, fields: dict[str, object]) -> list[Line]:

@@ -229,6 +229,7 @@ def settings_for(database: Path, **sections: Sections) -> Settings:
     given.setdefault("server", {})["port"] = 0
     given.setdefault("storage", {})["database"] = database
     given.setdefault("log", {}).setdefault("access", False)
+    given.setdefault("writer", {}).setdefault("own_process", False)  # it knows no clock of a test's
     return Settings.model_validate(given)
 
 

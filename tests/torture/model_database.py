@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reservation_service.errors import ServiceError
-from reservation_service.storage import sqlite, sqlite_engine, sqlite_schedule
+from reservation_service.storage import sqlite, sqlite_schedule, sqlite_start
 from reservation_service.storage.migrations import load_migrations, migrate
 from reservation_service.storage.sqlite_messages import create_message_table
 from reservation_service.store import Result, ScheduleQuery, StoreMessage
@@ -100,9 +100,9 @@ class Database:
         """What a new process does before it serves."""
         self._put(tables, now)
         seed = 0
-        given = sqlite_engine.Recovery(recovery.first_ms, recovery.cap_ms, seed)
+        given = sqlite_start.Recovery(recovery.first_ms, recovery.cap_ms, seed)
         try:
-            reloaded = sqlite_engine._begin_epoch(self._connection, self._clock, given)
+            reloaded = sqlite_start.begin_epoch(self._connection, self._clock, given)
         except sqlite3.Error as error:
             return Committed(tables, (), failure=repr(error))
         return self._take()._replace(next_due_at=reloaded.next_due_at)

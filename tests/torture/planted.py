@@ -11,9 +11,11 @@ from types import ModuleType
 from reservation_service import cli, errors, waker
 from reservation_service.alarms import _Pause
 from reservation_service.errors import StorageTrouble, StorageUnavailable
-from reservation_service.storage import sqlite, sqlite_engine
-from reservation_service.storage.connection import make_durable
+from reservation_service.storage import remote_writer, sqlite, sqlite_start
+from reservation_service.storage.sqlite_files import make_durable
 from reservation_service.store import Result, StoreMessage
+
+WRITER = "tests.torture.planted_writer"
 
 Plant = Callable[[], None]
 BUGS: dict[str, Plant] = {}
@@ -110,6 +112,12 @@ def blame_the_alarm() -> None:
     _Pause.wait_out = fail  # type: ignore[method-assign]
 
 
+def plant(name: str) -> None:
+    """Plant the bug into this process and the writer's."""
+    remote_writer.COMMAND = (sys.executable, "-m", WRITER, name)
+    BUGS[name]()
+
+
 def _set(pragma: str) -> None:
     """Change the writer's connection after it was made durable."""
 
@@ -117,7 +125,7 @@ def _set(pragma: str) -> None:
         make_durable(connection)
         connection.execute(f"PRAGMA {pragma}")
 
-    _replace(sqlite_engine, "make_durable", make_less_durable)
+    _replace(sqlite_start, "make_durable", make_less_durable)
 
 
 def _replace(module: ModuleType, name: str, by: Callable[..., object]) -> None:
@@ -127,5 +135,5 @@ def _replace(module: ModuleType, name: str, by: Callable[..., object]) -> None:
 
 
 if __name__ == "__main__":
-    BUGS[sys.argv[1]]()
+    plant(sys.argv[1])
     cli.main(sys.argv[2:])

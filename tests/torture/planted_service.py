@@ -5,6 +5,7 @@ disk that takes its time, and an attempt that never ends.
 """
 
 import asyncio
+import os
 import sys
 import threading
 import time
@@ -26,7 +27,7 @@ from reservation_service.web import events, server
 from reservation_service.web.application import Surroundings
 from reservation_service.web.connections import Connections
 from reservation_service.web.streams import Readers, StreamLimits, StreamReader
-from tests.torture.planted import BUGS, bug
+from tests.torture.planted import bug, plant
 
 SLOW_BATCH_S = 0.25
 _YEAR_MS = 31_536_000_000
@@ -167,7 +168,7 @@ def share_the_database() -> None:
 
     class NoLock(DatabaseLock):
         def __init__(self, database: object) -> None:
-            self._file = -1
+            self.file = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     _put(sqlite_engine, "DatabaseLock", NoLock)
 
@@ -290,5 +291,5 @@ def _wall_ms() -> int:
 
 
 if __name__ == "__main__":
-    BUGS[sys.argv[1]]()
+    plant(sys.argv[1])
     cli.main(sys.argv[2:])

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from tests.process.server import family
 from tests.torture.target import Target
 
 BUSY_FACTOR = 8
@@ -35,10 +36,14 @@ def allowed(bound: float, scale: float) -> float:
 
 
 def resident_mib(target: Target) -> int:
-    """The memory that the process has now."""
-    for line in Path(f"/proc/{target.pid}/status").read_text().splitlines():
+    """The memory that the process and its writer have now."""
+    return sum(map(_resident_kib, family(target.pid))) // _KIB
+
+
+def _resident_kib(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
-            return int(line.split()[1]) // _KIB
+            return int(line.split()[1])
     raise AssertionError("a process without memory")
 
 
@@ -67,8 +72,12 @@ class Neighbours:
 
 
 def cpu_ticks(target: Target) -> int:
-    """What the server has used so far."""
-    fields = Path(f"/proc/{target.pid}/stat").read_text().rpartition(")")[2].split()
+    """What the server and its writer have used so far."""
+    return sum(map(_cpu_ticks, family(target.pid)))
+
+
+def _cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 

@@ -16,7 +16,7 @@ from reservation_service.alarms import AlarmClock, AlarmLimits
 from reservation_service.errors import ServiceError
 from reservation_service.reservation import HoldLimits, Reservation, Schedule
 from reservation_service.retry import RetryPolicy
-from reservation_service.storage import sqlite, sqlite_engine, sqlite_reads, sqlite_schedule
+from reservation_service.storage import sqlite, sqlite_reads, sqlite_schedule, sqlite_start
 from reservation_service.storage.migrations import load_migrations, migrate
 from reservation_service.storage.sqlite_messages import create_message_table
 from reservation_service.store import Claimed, Page, Query, Result, ScheduleQuery, StoreMessage
@@ -101,8 +101,8 @@ class Process:
         self._disk.attach(self.world, self.crash)
         sizes = self._sizes
         seed = self.world.chance.randrange(10**9)
-        recovery = sqlite_engine.Recovery(sizes.first_ms, sizes.cap_ms, seed)
-        reloaded = sqlite_engine._begin_epoch(self._disk, self.clock, recovery)
+        recovery = sqlite_start.Recovery(sizes.first_ms, sizes.cap_ms, seed)
+        reloaded = sqlite_start.begin_epoch(self._disk, self.clock, recovery)
         self._transaction = sqlite.BatchTransaction(self.clock, None, reloaded.epoch)
         self._watch.recovered(self.clock.now() + max(sizes.cap_ms, 2 * sizes.first_ms))
         self._compose()

@@ -19,17 +19,10 @@ from reservation_service.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from reservation_service.storage import connection as connection_module
-from reservation_service.storage.connection import (
-    SQLITE_MIN,
-    Connection,
-    failure_before_commit,
-    failure_of_commit,
-    make_durable,
-    open_reader,
-    open_writer,
-    require_sqlite,
-)
+from reservation_service.storage import sqlite_files
+from reservation_service.storage.connection import Connection, open_reader, open_writer
+from reservation_service.storage.sqlite_errors import failure_before_commit, failure_of_commit
+from reservation_service.storage.sqlite_files import SQLITE_MIN, make_durable, require_sqlite
 from tests.support.harness import threads_accounted_for
 from tests.support.waiting import bounded
 
@@ -148,8 +141,8 @@ async def test_an_opening_that_is_cancelled_leaves_nothing_open(
         opened.append(connect(uri))
         return opened[-1]
 
-    connect = connection_module._connect
-    monkeypatch.setattr(connection_module, "_connect", remember)
+    connect = sqlite_files._connect
+    monkeypatch.setattr(sqlite_files, "_connect", remember)
     with threads_accounted_for():
         opening = asyncio.create_task(open_writer(database))
         for _ in range(passes):

@@ -50,7 +50,7 @@ def test_the_database_itself_is_never_locked(database: Path) -> None:
 def test_the_lock_is_private_and_not_inherited(database: Path) -> None:
     lock = DatabaseLock(database)
     assert lock_path(database).stat().st_mode & 0o777 == 0o600
-    assert not os.get_inheritable(lock._file)
+    assert not os.get_inheritable(lock.file)
     lock.release()
 
 

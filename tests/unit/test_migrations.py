@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from reservation_service.errors import StartupError
-from reservation_service.storage.connection import APPLICATION_ID
 from reservation_service.storage.migrations import Migration, check_origin, load_migrations, migrate
+from reservation_service.storage.sqlite_files import APPLICATION_ID
 from tests.conftest import OpenEngine
 from tests.support.harness import threads_accounted_for
 
