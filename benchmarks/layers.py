@@ -13,7 +13,7 @@ from benchmarks.report import Benchmark, Beside, Sheet, Size
 from benchmarks.seeding import open_durable
 
 _CONNECTIONS = 64
-_PARTIAL = ("web", "group commit", "thread", "SQLite")
+_PARTIAL = ("web", "group commit", "process", "SQLite")
 
 
 def measure(sheet: Sheet, size: Size) -> None:
@@ -41,9 +41,13 @@ def measure(sheet: Sheet, size: Size) -> None:
 
 def _commands(folder: Path) -> dict[str, list[str]]:
     sync = sync_ms(folder)
-    database = folder / "partial.db"
-    open_durable(database).close()
-    partial = {layer: module("partial_service", layer, database, sync) for layer in _PARTIAL}
+    databases = {layer: folder / f"{number}.db" for number, layer in enumerate(_PARTIAL)}
+    for database in databases.values():
+        open_durable(database).close()
+    partial = {
+        layer: module("partial_service", layer, database, sync)
+        for layer, database in databases.items()
+    }
     whole = service(folder / "whole.db")
     return {"bare aiohttp": module("bare_http")} | partial | {"the disk": whole}
 

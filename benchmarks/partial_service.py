@@ -5,37 +5,32 @@ for SYNC_MS, so that as many calls meet in a batch as in the service itself.
 """
 
 import asyncio
-import sqlite3
 import sys
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from benchmarks.partial_writer import CLOCK, Work, outcome, outcomes, prepare
 from benchmarks.seeding import HOUR_MS
 from reservation_service.actor import ReservationNamespace
-from reservation_service.clock import BootClock
 from reservation_service.reservation import (
-    Hold,
     HoldLimits,
     Message,
     Outcome,
     Reservation,
     Schedule,
-    Status,
 )
 from reservation_service.service import tune_interpreter
-from reservation_service.storage.connection import Connection, open_writer
 from reservation_service.storage.grouped_store import GroupedStore
+from reservation_service.storage.lock import DatabaseLock
+from reservation_service.storage.remote_writer import RemoteWriter
 from reservation_service.storage.sqlite import BatchTransaction
-from reservation_service.storage.sqlite_messages import create_message_table
 from reservation_service.store import Page, Query, Result, ScheduleQuery, Store, StoreMessage
 from reservation_service.web.api import Api, ApiLimits
 from reservation_service.web.application import Surroundings
 from reservation_service.web.connections import Connections
 from reservation_service.web.server import HttpServer
 
-_CLOCK = BootClock()
 _LIMITS = ApiLimits("partial", 5, 3600, 6, replay_alarm=True, require_holder=False)
 _HOLD_LIMITS = HoldLimits(2 * HOUR_MS, 20)
 
@@ -46,7 +41,7 @@ class _AtOnce(GroupedStore):
     """A store that answers without a queue."""
 
     async def apply(self, message: Message) -> Outcome:
-        return _outcome(message)
+        return outcome(message)
 
 
 async def _open_store(
@@ -58,44 +53,22 @@ async def _open_store(
 
         async def write(messages: Sequence[StoreMessage]) -> tuple[Sequence[Result], int | None]:
             await asyncio.sleep(sync_s)
-            return _outcomes(messages)
+            return outcomes(messages)
 
     else:
-        connection = await open_writer(database)
-        opened.push_async_callback(connection.close)
-        transact = BatchTransaction(_CLOCK, database, epoch=1) if layer == "SQLite" else None
-        await connection.run(create_message_table)
-        await connection.execute("PRAGMA synchronous = OFF")
-        write = _on_the_thread(connection, transact, sync_s)
+        lock = DatabaseLock(database)
+        opened.callback(lock.release)
+        writer = await RemoteWriter.open(database, lock.file)
+        opened.push_async_callback(writer.close)
+        await writer.run(prepare)
+        transact = BatchTransaction(CLOCK, database, epoch=1) if layer == "SQLite" else None
+        work = await writer.keep(Work(transact, sync_s))
+
+        async def write(messages: Sequence[StoreMessage]) -> tuple[Sequence[Result], int | None]:
+            return await writer.run(work, messages)
+
     kind = _AtOnce if layer == "web" else GroupedStore
     return kind(write, _read, _find, _schedules, batch_max=512, queue_max=10_000)
-
-
-def _on_the_thread(
-    connection: Connection, transact: BatchTransaction | None, sync_s: float
-) -> Write:
-    def work(
-        sqlite: sqlite3.Connection, messages: Sequence[StoreMessage]
-    ) -> tuple[Sequence[Result], int | None]:
-        done = _outcomes(messages) if transact is None else transact(sqlite, messages)
-        time.sleep(sync_s)
-        return done
-
-    async def write(messages: Sequence[StoreMessage]) -> tuple[Sequence[Result], int | None]:
-        return await connection.run(work, messages)
-
-    return write
-
-
-def _outcomes(messages: Sequence[StoreMessage]) -> tuple[list[Result], int | None]:
-    return [_outcome(message) for message in messages], None
-
-
-def _outcome(message: StoreMessage) -> Outcome:
-    assert isinstance(message, Hold)
-    now, until = _CLOCK.now(), _CLOCK.now() + message.ttl_ms
-    row = (message.id, Status.HELD, 1, now, until, None, None, None, 0, until, 0, False)
-    return Outcome(True, True, now, Reservation(*row))
 
 
 async def _read(_ids: Sequence[str]) -> Sequence[Reservation]:
@@ -123,7 +96,7 @@ async def main(layer: str, database: Path, sync_ms: float) -> None:
 async def _listen(store: Store) -> None:
     connections = Connections(2000)
     surroundings = Surroundings(
-        _CLOCK, _ignore, connections, _uncounted, requests_max=1000, stuck_after=6
+        CLOCK, _ignore, connections, _uncounted, requests_max=1000, stuck_after=6
     )
     namespace = ReservationNamespace(store, _HOLD_LIMITS)
     app = surroundings.build_app(Api(namespace, _LIMITS).routes(), 16_384)
