@@ -33,7 +33,7 @@ from reservation_service.monitoring import Monitoring
 from reservation_service.reservation import HoldLimits
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage.grouped_store import GroupedStore
-from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_engine import BATCHES_AT_ONCE_MAX, SqliteEngine
 from reservation_service.storage.sqlite_start import Recovery, Reloaded
 from reservation_service.telemetry import Telemetry
 from reservation_service.waker import SchedulerWaker
@@ -210,6 +210,7 @@ class Service:
             engine.schedules,
             batch_max=settings.writer.batch_max,
             queue_max=settings.writer.queue_max,
+            batches_at_once=BATCHES_AT_ONCE_MAX if settings.writer.own_process else 1,
         )
         scheduler = self._start_scheduler()
         namespace = ReservationNamespace(store, _hold_limits(settings))

@@ -1,6 +1,6 @@
-"""Many callers' messages, one transaction, one hop to the connection's thread.
+"""Many callers' messages, one transaction, one hop to the connection that writes.
 
-While a batch runs the next one gathers, so the cost of a sync is shared by all who wait for it.
+While batches run the next one gathers, so the cost of a sync is shared by all who wait for it.
 Answers are given after COMMIT only. A batch that fails is halved until the message to blame
 stands alone and fails alone. A full queue refuses requests; alarms are bounded by their
 dispatcher, and when both wait each gets half of a batch.
@@ -39,12 +39,14 @@ class _Waiting(Struct, Generic[M, R], gc=False):
 
 
 class GroupCommit(Generic[M, R]):
-    """Takes messages one by one and hands them to `run` in batches, one batch at a time.
+    """Takes messages one by one and hands them to `run` in batches, `at_once` at a time.
 
     `batch_max` is 2 or more, so that requests and alarms both have room in each batch.
 
     `run` gets at most `batch_max` messages, never two for one ID, and returns their results in
-    the same order. `queue_max` bounds the requests that wait, not those of the batch at work.
+    the same order; batches that are with it at once are committed in the order in which they came,
+    and none after one that ended in a fatal error. `queue_max` bounds the requests that wait, not
+    those of the batches at work.
     """
 
     def __init__(
@@ -53,8 +55,10 @@ class GroupCommit(Generic[M, R]):
         *,
         batch_max: int,
         queue_max: int,
+        at_once: int = 1,
     ) -> None:
         self._run = run
+        self._at_once = at_once
         self._batch_max = batch_max
         self._queue_max = queue_max
         self._requests: deque[_Waiting[M, R]] = deque()
@@ -83,14 +87,21 @@ class GroupCommit(Generic[M, R]):
 
     async def run(self) -> None:
         """Commit batch after batch until `close`; raises the fatal error that ended it earlier."""
+        workers = [asyncio.create_task(self._work()) for _ in range(self._at_once)]
         try:
-            while batch := await self._next_batch():
-                await self._commit(batch)
+            await asyncio.gather(*workers)
         except ServiceError as error:
             self._end(error)
             raise
         finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.wait(workers)
             self._end(StorageUnavailable())
+
+    async def _work(self) -> None:
+        while batch := await self._next_batch():
+            await self._commit(batch)
 
     def close(self) -> None:
         """Let `run` return once everything that was taken is answered."""

@@ -32,7 +32,8 @@ from reservation_service.store import (
 WriteBatch = Callable[[Sequence[StoreMessage]], Awaitable[tuple[Sequence[Result], int | None]]]
 """One transaction: the results in order, and the epoch ms of the next due alarm after COMMIT.
 
-The latter leaves out the IDs that a claim of the batch left out.
+The latter leaves out the IDs that a claim of the batch left out. Called again before it has
+answered, it commits in the order of the calls, and nothing after a fatal error.
 """
 
 ReadBatch = Callable[[Sequence[str]], Awaitable[Sequence[Reservation]]]
@@ -57,13 +58,14 @@ class GroupedStore:
         *,
         batch_max: int,
         queue_max: int,
+        batches_at_once: int = 1,
     ) -> None:
         self._write_batch = write
         self._read_batch = read
         self._find_page = find
         self._listeners: list[Callable[[int | None], None]] = []
         self._writes: GroupCommit[StoreMessage, Result] = GroupCommit(
-            self._write, batch_max=batch_max, queue_max=queue_max
+            self._write, batch_max=batch_max, queue_max=queue_max, at_once=batches_at_once
         )
         self._reads: GroupCommit[_Read, Reservation] = GroupCommit(
             self._read, batch_max=batch_max, queue_max=queue_max

@@ -14,7 +14,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from reservation_service.clock import Clock
-from reservation_service.errors import DatabaseUnusable, MessageFailed, ServiceError
+from reservation_service.errors import (
+    DatabaseUnusable,
+    MessageFailed,
+    ServiceError,
+    StorageUnavailable,
+)
 from reservation_service.reservation import (
     EVENTS_MAX,
     Cancel,
@@ -117,14 +122,27 @@ class BatchTransaction:
         self._database = database
         self._inode = _inode(database) if database else 0
         self._batch = epoch * _BATCHES_PER_EPOCH
+        self._has_failed = False
 
     def __call__(
         self, connection: sqlite3.Connection, messages: Sequence[StoreMessage]
     ) -> tuple[list[Result], int | None]:
         """The results in the messages' order, and when the next alarm is due (epoch ms).
 
-        IDs that a claim of the batch left out have no part in the latter.
+        IDs that a claim of the batch left out have no part in the latter. After a fatal error
+        nothing is tried any more: a commit behind one whose sync has failed may look durable.
         """
+        if self._has_failed:
+            raise StorageUnavailable
+        try:
+            return self._transact(connection, messages)
+        except ServiceError as error:
+            self._has_failed = error.fatal
+            raise
+
+    def _transact(
+        self, connection: sqlite3.Connection, messages: Sequence[StoreMessage]
+    ) -> tuple[list[Result], int | None]:
         self._batch += 1
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sqlite3
 import time
 from collections.abc import AsyncIterator

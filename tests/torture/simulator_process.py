@@ -18,6 +18,7 @@ from reservation_service.reservation import HoldLimits, Reservation, Schedule
 from reservation_service.retry import RetryPolicy
 from reservation_service.storage import sqlite, sqlite_reads, sqlite_schedule, sqlite_start
 from reservation_service.storage.migrations import load_migrations, migrate
+from reservation_service.storage.sqlite_engine import BATCHES_AT_ONCE_MAX
 from reservation_service.storage.sqlite_messages import create_message_table
 from reservation_service.store import Claimed, Page, Query, Result, ScheduleQuery, StoreMessage
 from tests.torture.simulator_disk import PLANTED, Crashed, open_disk
@@ -89,6 +90,7 @@ class Process:
         self._sizes = sizes
         self._disk = open_disk(image)
         self._watch = Watch(world, ledger, self._disk, self.clock, sizes.holds.max_per_holder)
+        self._way_there, self._way_back = asyncio.Lock(), asyncio.Lock()
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._answers: dict[asyncio.Future[Any], None] = {}
         self._context = copy_context()
@@ -117,6 +119,7 @@ class Process:
             self.schedules,
             batch_max=self._sizes.batch_max,
             queue_max=self._sizes.queue_max,
+            batches_at_once=BATCHES_AT_ONCE_MAX,
         )
         self._namespace = ReservationNamespace(store, self._sizes.holds)
         alarm_clock = AlarmClock(
@@ -210,14 +213,25 @@ class Process:
         self._watch.look(is_vain=not claimed)
 
     async def write(self, messages: Sequence[StoreMessage]) -> tuple[list[Result], int | None]:
-        """The real transaction, inline; the way to the disk and back may take its time."""
-        await self.world.delay("slow-batch", _SLOW_SECONDS_MAX)
-        with self._watch.batch(messages):
-            results = self._transaction(self._disk, messages)
-        await self.world.delay("slow-batch", _SLOW_SECONDS_MAX)
-        if self.world.strikes("crash-before-answers"):
-            self.die("before the answers")
-        return results
+        """The real transaction, inline; the way to the disk and back may take its time.
+
+        What is on its way at once keeps its order, there and back, as on a socket.
+        """
+        async with self._way_there:
+            await self.world.delay("slow-batch", _SLOW_SECONDS_MAX)
+            failure: ServiceError | None = None
+            try:
+                with self._watch.batch(messages):
+                    done = self._transaction(self._disk, messages)
+            except ServiceError as error:
+                failure = error
+        async with self._way_back:
+            await self.world.delay("slow-batch", _SLOW_SECONDS_MAX)
+            if self.world.strikes("crash-before-answers"):
+                self.die("before the answers")
+        if failure is not None:
+            raise failure
+        return done
 
     async def read(self, ids: Sequence[str]) -> list[Reservation]:
         return sqlite_reads.read_rows(self._disk, ids)

@@ -61,8 +61,12 @@ Commit = GroupCommit[Note, str]
 
 
 @asynccontextmanager
-async def running(disk: Disk, batch_max: int = 100, queue_max: int = 100) -> AsyncIterator[Commit]:
-    commit: Commit = GroupCommit(disk.run, batch_max=batch_max, queue_max=queue_max)
+async def running(
+    disk: Disk, batch_max: int = 100, queue_max: int = 100, at_once: int = 1
+) -> AsyncIterator[Commit]:
+    commit: Commit = GroupCommit(
+        disk.run, batch_max=batch_max, queue_max=queue_max, at_once=at_once
+    )
     task = asyncio.create_task(commit.run())
     yield commit
     commit.close()
@@ -351,6 +355,65 @@ async def test_being_cancelled_leaves_nobody_waiting() -> None:
         task.cancel()
         errors = [await error(one) for one in answers]
     assert all(isinstance(one, ServiceError) for one in errors), errors
+
+
+async def test_as_many_batches_are_at_work_at_once_as_may_be() -> None:
+    disk = Disk()
+    async with running(disk, at_once=2) as commit:
+        with disk.busy() as gate:
+            answers = [request(commit, "a")]
+            await gate.reached(1)
+            answers += [request(commit, text) for text in "bc"]
+            await gate.reached(2)
+            answers += [request(commit, text) for text in "de"]
+            await asyncio.sleep(0)
+            assert disk.texts == [["a"], ["b", "c"]]
+            assert not any(one.done() for one in answers)
+        assert [await answer(one) for one in answers] == ["A", "B", "C", "D", "E"]
+    assert disk.texts == [["a"], ["b", "c"], ["d", "e"]]
+
+
+async def test_what_fails_alone_is_no_trouble_for_another_batch_at_work() -> None:
+    disk = Disk()
+    disk.failures["b"] = MessageFailed()
+    async with running(disk, at_once=2) as commit:
+        with disk.busy() as gate:
+            first = [request(commit, text) for text in "ab"]
+            await gate.reached(1)
+            second = request(commit, "c")
+            await gate.reached(2)
+        assert await answer(first[0]) == "A"
+        assert isinstance(await error(first[1]), MessageFailed)
+        assert await answer(second) == "C"
+
+
+async def test_a_fatal_error_of_one_batch_ends_those_at_work_beside_it() -> None:
+    disk = Disk()
+    disk.failures["a"] = OutcomeUnknown()
+    beside = Gate(lambda _: True)
+
+    async def run(batch: Sequence[Note]) -> Sequence[str]:
+        if batch[0].text == "b":
+            await beside.enter()
+        return await disk.run(batch)
+
+    commit: Commit = GroupCommit(run, batch_max=100, queue_max=100, at_once=2)
+    task = asyncio.create_task(commit.run())
+    with disk.busy() as gate:
+        answers = [request(commit, "a")]
+        await gate.reached()
+        answers.append(request(commit, "b"))
+        await beside.reached()
+        answers.append(request(commit, "waiting"))
+    await bounded(asyncio.wait([task]), "the group commit to end")
+    assert isinstance(task.exception(), OutcomeUnknown)
+    assert [type(await error(one)) for one in answers] == [OutcomeUnknown] * 3
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+async def test_closing_one_that_is_idle_ends_it(at_once: int) -> None:
+    async with running(Disk(), at_once=at_once) as commit:
+        assert await answer(request(commit, "a")) == "A"
 
 
 async def test_closing_answers_what_was_taken() -> None:
