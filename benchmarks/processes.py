@@ -119,14 +119,19 @@ class Program:
 
     def cpu_us(self) -> dict[int, float]:
         """What each thread, the writer's too, has used so far; the event loop's under 0."""
-        used = {}
-        for pid in family(self._process.pid):
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                number = int(task.name)
-                key = 0 if number == self._process.pid else number
-                with suppress(FileNotFoundError):  # a thread that has just ended
-                    used[key] = int((task / "schedstat").read_text().split()[0]) / 1000
-        return used
+        return cpu_us(self._process.pid)
+
+
+def cpu_us(pid: int) -> dict[int, float]:
+    """What each thread of a process and of its children has used; its first one's under 0."""
+    used = {}
+    for member in family(pid):
+        for task in Path(f"/proc/{member}/task").iterdir():
+            number = int(task.name)
+            with suppress(FileNotFoundError):  # a thread that has just ended
+                microseconds = int((task / "schedstat").read_text().split()[0]) / 1000
+                used[0 if number == pid else number] = microseconds
+    return used
 
 
 def _resident_kib(pid: int) -> int:

@@ -68,7 +68,7 @@ class HoldLimits(Struct, frozen=True):
     max_per_holder: int
 
 
-class Hold(Struct, frozen=True, array_like=True, gc=False):
+class Hold(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Hold the thing for `ttl_ms` from the transaction's own time, or renew one's own hold."""
 
     id: str
@@ -79,7 +79,7 @@ class Hold(Struct, frozen=True, array_like=True, gc=False):
     trigger: Trigger = Trigger.REQUEST
 
 
-class Expire(Struct, frozen=True, array_like=True, gc=False):
+class Expire(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Expire the hold if it is over at `now`, or at the transaction's own time when None.
 
     `retry_count` is the alarm's, for the record.
@@ -91,7 +91,7 @@ class Expire(Struct, frozen=True, array_like=True, gc=False):
     retry_count: int = 0
 
 
-class Extend(Struct, frozen=True, array_like=True, gc=False):
+class Extend(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Move the deadline to `ttl_ms` from now, never back, at most `max_hold_ms` after the start."""
 
     id: str
@@ -101,7 +101,7 @@ class Extend(Struct, frozen=True, array_like=True, gc=False):
     generation: int | None = None
 
 
-class Confirm(Struct, frozen=True, array_like=True, gc=False):
+class Confirm(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Keep the thing for good; with `if_still_free` also late, while nobody has taken it."""
 
     id: str
@@ -110,7 +110,7 @@ class Confirm(Struct, frozen=True, array_like=True, gc=False):
     if_still_free: bool = False
 
 
-class Release(Struct, frozen=True, array_like=True, gc=False):
+class Release(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Give the hold up; an operator may also give up what was confirmed."""
 
     id: str
@@ -123,7 +123,7 @@ EVENTS_MAX = 100
 """Planned events of one reservation."""
 
 
-class Plan(Struct, frozen=True, array_like=True, gc=False):
+class Plan(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Plan an event on what is held or confirmed, or replace the one of this name.
 
     It is to happen at `run_at`, which may be over already, and with `repeat_ms` again and again.
@@ -140,7 +140,7 @@ class Plan(Struct, frozen=True, array_like=True, gc=False):
     operator: bool = False
 
 
-class Cancel(Struct, frozen=True, array_like=True, gc=False):
+class Cancel(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Take a planned event off the schedule, an operator off anybody's."""
 
     id: str
@@ -149,7 +149,7 @@ class Cancel(Struct, frozen=True, array_like=True, gc=False):
     operator: bool = False
 
 
-class Fire(Struct, frozen=True, array_like=True, gc=False):
+class Fire(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Record one occurrence of a planned event, if it is still to come, and plan the next.
 
     `key` is the plan's own number, never used twice; `retry_count` is the alarm's.

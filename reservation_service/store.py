@@ -18,7 +18,7 @@ from reservation_service.reservation import (
 )
 
 
-class Claimed(Struct, frozen=True, gc=False):
+class Claimed(Struct, frozen=True, array_like=True, gc=False):
     """One attempt that was counted and leased before its handler runs.
 
     `claim` is a token that is never used twice; `claimed_at` the time of the claiming transaction.
@@ -40,7 +40,7 @@ class Claimed(Struct, frozen=True, gc=False):
         return AlarmInfo(row.alarm_at, row.alarm_retry_count)
 
 
-class Retry(Struct, frozen=True, array_like=True, gc=False):
+class Retry(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Settle an attempt that did not move its slot: try again `delay_ms` from now.
 
     `seen` is the claim's own time: what fell due after it has not been tried yet, and is not
@@ -54,7 +54,7 @@ class Retry(Struct, frozen=True, array_like=True, gc=False):
     record: bool
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, array_like=True, tag=True):
     """Claim up to `limit` due alarms for `lease_ms`.
 
     `running` are the IDs whose attempts are at work: an alarm of theirs that is claimed is left
@@ -99,7 +99,7 @@ class ScheduleQuery(Struct, frozen=True):
     id: None = None  # reads of one reservation may share a batch
 
 
-class Purge(Struct, frozen=True):
+class Purge(Struct, frozen=True, array_like=True, tag=True):
     """Remove some of the events, and then of the ended reservations, that are older than given.
 
     `after` is how far the reservations have been looked through, None at the first.
@@ -120,7 +120,7 @@ class Purged(Struct, frozen=True):
     next: Purge | None
 
 
-class Probe(Struct, frozen=True):
+class Probe(Struct, frozen=True, array_like=True, tag=True):
     """Commit something, and change nothing: whether a hold could be acknowledged now."""
 
     id: None = None  # nobody's message

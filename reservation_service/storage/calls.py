@@ -9,7 +9,7 @@ import pickle
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 LENGTH = Struct("!I")
 """Comes before each answer: how many bytes follow."""
@@ -38,8 +38,8 @@ class Kept(NamedTuple):
 
     number: int
 
-    def __call__(self, connection: sqlite3.Connection, *args: Any, **kw: Any) -> Any:
-        return _kept[self.number](connection, *args, **kw)
+    def __call__(self, *_args: Any, **_kw: Any) -> Any:
+        raise TypeError("it is in another process")
 
 
 def keep(_: sqlite3.Connection, function: Any, /) -> Any:
@@ -49,8 +49,16 @@ def keep(_: sqlite3.Connection, function: Any, /) -> Any:
 
 
 def pack_call(call: Call) -> bytes:
-    """The whole call; what cannot be pickled raises here."""
-    return pickle.dumps(tuple(call), pickle.HIGHEST_PROTOCOL)
+    """The whole call, a kept function by its number; what cannot be pickled raises here."""
+    function, args, kw = call
+    told = function.number if isinstance(function, Kept) else function
+    return pickle.dumps((told, args, kw), pickle.HIGHEST_PROTOCOL)
+
+
+def read_call(stream: BinaryIO) -> Call:
+    """Wait for the next call. Raises EOFError when there is none any more."""
+    told, args, kw = pickle.load(stream)  # noqa: S301 - from our own process
+    return Call(_kept[told] if isinstance(told, int) else told, args, kw)
 
 
 def pack_answer(answer: Answer) -> bytes:

@@ -7,6 +7,7 @@ dispatcher, and when both wait each gets half of a batch.
 """
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -20,6 +21,8 @@ from reservation_service.errors import (
     ServiceError,
     StorageUnavailable,
 )
+
+_SHARED_MIN = int(os.environ.get("SMIN", "16"))
 
 
 class Keyed(Protocol):
@@ -120,9 +123,10 @@ class GroupCommit(Generic[M, R]):
     def _take(self) -> list[_Waiting[M, R]]:
         batch: list[_Waiting[M, R]] = []
         ids: set[str] = set()
-        alarms = min(len(self._alarms), self._batch_max // 2)
-        _move(self._requests, batch, ids, self._batch_max - alarms)
-        _move(self._alarms, batch, ids, self._batch_max - len(batch))
+        limit = min(self._batch_max, max(_SHARED_MIN, -(-self.waiting // self._at_once)))
+        alarms = min(len(self._alarms), limit // 2)
+        _move(self._requests, batch, ids, limit - alarms)
+        _move(self._alarms, batch, ids, limit - len(batch))
         return batch
 
     async def _commit(self, batch: Sequence[_Waiting[M, R]]) -> None:

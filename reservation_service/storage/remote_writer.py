@@ -20,17 +20,20 @@ from reservation_service.storage.calls import Answer, Call, pack_call, take_answ
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_BUFFER_BYTES = 65_536
+
 COMMAND = (sys.executable, "-P", "-m", "reservation_service.storage.writer_process")
 """The program of the process; its socket and the database are added."""
 
 
-class RemoteWriter(asyncio.Protocol):
+class RemoteWriter(asyncio.BufferedProtocol):
     """Runs functions on the connection of the writer's process. Implements `Writer`.
 
     Functions are those of a module, and they, their arguments and what they return can be pickled.
     """
 
     def __init__(self) -> None:
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._received = bytearray()
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._ended = asyncio.Event()
@@ -101,8 +104,11 @@ class RemoteWriter(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
-        self._received += data
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += self._buffer[:nbytes]
         while (answer := take_answer(self._received)) is not None:
             self._give(answer)
 

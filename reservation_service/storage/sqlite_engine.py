@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
@@ -24,6 +24,7 @@ from reservation_service.storage import (
 )
 from reservation_service.storage.connection import Connection, Writer, open_reader, open_writer
 from reservation_service.storage.lock import DatabaseLock
+from reservation_service.storage.packed import Batch, PackedTransaction, pack, unpack
 from reservation_service.storage.remote_writer import RemoteWriter
 from reservation_service.storage.sqlite_errors import failure_before_commit
 from reservation_service.storage.sqlite_files import require_sqlite
@@ -34,7 +35,7 @@ from reservation_service.storage.sqlite_start import (
     single_value,
 )
 from reservation_service.storage.sqlite_tally import Tally
-from reservation_service.store import Page, Query, Result, ScheduleQuery, StoreMessage
+from reservation_service.store import Page, Query, ScheduleQuery, StoreMessage
 
 BATCHES_AT_ONCE_MAX = 2
 """A writer's process has the next batch before it has answered the last, and never waits for the
@@ -43,8 +44,7 @@ event loop: 64 connections hold 8 % more, and a burst of 20,000 alarms drains 15
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Batch = tuple[list[Result], int | None]
-WriteBatch = Callable[[sqlite3.Connection, Sequence[StoreMessage]], Batch]
+WriteBatch = Callable[[Sequence[StoreMessage]], Awaitable[Batch]]
 CutWal = Callable[[sqlite3.Connection, int], int]
 
 
@@ -70,7 +70,7 @@ class SqliteEngine:
         self._turns = asyncio.Semaphore(BATCHES_AT_ONCE_MAX)
         self._reader: Connection | None = None
         self._clock: Clock | None = None
-        self._transaction: WriteBatch | None = None
+        self._write: WriteBatch | None = None
         self._cut: CutWal | None = None
 
     @classmethod
@@ -111,7 +111,7 @@ class SqliteEngine:
         except sqlite3.Error as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
         self._clock = clock
-        self._transaction = await self._writer.keep(
+        self._write = await self._prepare_to_write(
             sqlite.BatchTransaction(clock, self.database, reloaded.epoch)
         )
         self._cut = await self._writer.keep(sqlite_upkeep.WalCutter(self.database))
@@ -119,9 +119,20 @@ class SqliteEngine:
 
     async def write(self, messages: Sequence[StoreMessage]) -> Batch:
         """One batch, one transaction, one hop; nothing is committed after a fatal error."""
-        assert self._transaction is not None
+        assert self._write is not None
         async with self._turns:
-            return await self._writer.run(self._transaction, messages)
+            return await self._write(messages)
+
+    async def _prepare_to_write(self, transaction: sqlite.BatchTransaction) -> WriteBatch:
+        writer = self._writer
+        if not isinstance(writer, RemoteWriter):
+            return lambda messages: writer.run(transaction, messages)
+        remote = await writer.keep(PackedTransaction(transaction))
+
+        async def write(messages: Sequence[StoreMessage]) -> Batch:
+            return unpack(await writer.run(remote, pack(messages)), messages)
+
+        return write
 
     async def read(self, ids: Sequence[str]) -> list[Reservation]:
         """The committed rows of these IDs, in one hop."""

@@ -54,10 +54,10 @@ _HOLDER = """CASE value->>{0} WHEN '' THEN x''
 
 
 def _fill(names: Sequence[str]) -> str:
-    """A field's place in a message's JSON array is its place in the struct."""
+    """A field's place in a message's JSON array is its place in the struct, behind the tag."""
     values = [
         _HOLDER.format(place, _HOLDER_BYTES) if name == "holder" else f"value->>{place}"
-        for place, name in enumerate(names)
+        for place, name in enumerate(names, 1)
     ]
     return f"""
 INSERT OR REPLACE INTO message (number, {", ".join(map('"{}"'.format, names))})

@@ -7,7 +7,6 @@ the service came to its end; the lock file stays locked until then.
 
 import gc
 import os
-import pickle
 import signal
 import socket
 import sqlite3
@@ -15,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from reservation_service.storage.calls import Answer, Call, pack_answer
+from reservation_service.storage.calls import Answer, Call, pack_answer, read_call
 from reservation_service.storage.sqlite_files import connect_to_write
 
 _GC_THRESHOLDS = 50_000, 20, 100
@@ -44,8 +43,7 @@ def _serve(link: socket.socket, calls: BinaryIO, database: Path) -> None:
         return
     link.sendall(pack_answer(Answer(None)))
     while True:
-        call = Call(*pickle.load(calls))  # noqa: S301 - from our own process
-        link.sendall(pack_answer(_answer(connection, call)))
+        link.sendall(pack_answer(_answer(connection, read_call(calls))))
 
 
 def _answer(connection: sqlite3.Connection, call: Call) -> Answer:
