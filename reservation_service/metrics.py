@@ -61,6 +61,9 @@ class Standing(Struct, frozen=True):
     transitions: Mapping[tuple[str, str], int] | None = None
 
 
+_WRITER = "reservation_writer"
+
+
 class Metrics:
     """All metrics of one process, in a registry of their own."""
 
@@ -105,6 +108,10 @@ class Metrics:
             "log-lines-lost": lambda fields: self._lines_lost.inc(fields["lines"]),
             "purged": self._count_purged,
         }
+
+    def watch_writer(self, pid: int) -> None:
+        """Tell of the writer's process, too."""
+        ProcessCollector(_WRITER, lambda: pid, registry=self._registry)
 
     def observe(self, name: str, **fields: object) -> None:
         """Count a named event, if it is one that is counted."""

@@ -82,6 +82,8 @@ class Monitoring:
         )
         if self._is_stopping:
             self._readiness.stop()
+        if (writer := engine.writer_pid) is not None:
+            self.metrics.watch_writer(writer)
 
         async def scrape() -> bytes:
             sample = await self._sample(engine)

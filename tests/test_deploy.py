@@ -1,6 +1,7 @@
 """What is deployed beside the service: rules and panels ask for what is there and explained."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,9 @@ STANDING = Standing(
     stuck=0,
     transitions={},
 )
-KNOWN = names(Metrics().render(STANDING).decode()) | {"up"}
+METRICS = Metrics()
+METRICS.watch_writer(os.getpid())
+KNOWN = names(METRICS.render(STANDING).decode()) | {"up"}
 
 
 def rules() -> list[dict[str, Any]]:

@@ -33,6 +33,10 @@ class Writer(Protocol):
     ) -> Callable[Concatenate[sqlite3.Connection, P], T]:
         """What to `run` for a function that remembers something from one call to the next."""
 
+    @property
+    def pid(self) -> int | None:
+        """The process that has the connection, None when it is this one."""
+
     async def lost(self) -> None:
         """Raise a fatal ServiceError when the writer has ended on its own; else wait for ever."""
 
@@ -57,6 +61,10 @@ class Connection(aiosqlite.Connection):
         self, function: Callable[Concatenate[sqlite3.Connection, P], T]
     ) -> Callable[Concatenate[sqlite3.Connection, P], T]:
         return function
+
+    @property
+    def pid(self) -> None:
+        return None
 
     async def lost(self) -> None:
         await asyncio.Event().wait()

@@ -89,6 +89,11 @@ class RemoteWriter(asyncio.BufferedProtocol):
         kept: Callable[Concatenate[sqlite3.Connection, P], T] = await self.run(calls.keep, function)
         return kept
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     async def lost(self) -> None:
         await self._ended.wait()
         raise DatabaseUnusable from _gone()

@@ -70,6 +70,7 @@ from reservation_service.storage.sqlite_schedule import (
     SCHEDULE_PUT,
     SORT_PLANS,
 )
+from reservation_service.storage.sqlite_upkeep import touch
 from reservation_service.store import (
     Claim,
     Claimed,
@@ -112,12 +113,7 @@ class BatchTransaction:
     by inode before each COMMIT: a deleted file would go on answering and lose all at exit.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        database: Path | None,
-        epoch: int,
-    ) -> None:
+    def __init__(self, clock: Clock, database: Path | None, epoch: int) -> None:
         self._clock = clock
         self._database = database
         self._inode = _inode(database) if database else 0
@@ -311,7 +307,7 @@ class _Statements:
     def work(self, message: Claim | Purge | Probe) -> Result:
         """What is done for nobody in particular."""
         if type(message) is Probe:
-            _touch(self._connection)
+            touch(self._connection)
             return Probed()
         if type(message) is Purge:
             return purge_some(self._connection, message)
@@ -383,16 +379,6 @@ def limit_holds(
             new[hold.holder] += 1
             is_limited = has + new[hold.holder] > hold.max_per_holder
         yield key, "limited" if is_limited else verdict
-
-
-def _touch(connection: sqlite3.Connection) -> None:
-    """Write the first page as it is: a transaction that wrote nothing would not need the disk."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    connection.execute(f"PRAGMA user_version = {version:d}")
-
-
-def _of(kind: type[K], messages: Sequence[StoreMessage]) -> list[K]:
-    return [message for message in messages if type(message) is kind]
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

@@ -221,6 +221,11 @@ class SqliteEngine:
             await connection.interrupt()
             await connection.close()
 
+    @property
+    def writer_pid(self) -> int | None:
+        """The process that writes, None when it is this one."""
+        return self._writer.pid
+
     async def watch(self) -> None:
         """Raise a fatal ServiceError when the writer has ended on its own; else wait for ever."""
         await self._writer.lost()

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from reservation_service.errors import DatabaseUnusable, StartupError, StorageFull
+from reservation_service.errors import (
+    DatabaseUnusable,
+    StartupError,
+    StorageFull,
+    StorageUnavailable,
+)
 from reservation_service.reservation import Hold, Outcome, Plan
 from reservation_service.storage import sqlite_tally
 from reservation_service.storage.sqlite_engine import SqliteEngine
@@ -48,6 +53,10 @@ def move_away(database: Path) -> None:
     database.rename(database.with_name("moved.db"))
 
 
+def move_back(database: Path) -> None:
+    database.with_name("moved.db").rename(database)
+
+
 def replace(database: Path) -> None:
     copy = database.with_name("copy.db")
     copy.write_bytes(database.read_bytes())
@@ -78,6 +87,18 @@ async def test_nothing_is_promised_on_a_file_that_is_lost(
     lose(database)
     with pytest.raises(DatabaseUnusable):
         await hold(engine, "seat-2")
+
+
+async def test_nothing_is_committed_after_a_fatal_error(
+    engine: SqliteEngine, database: Path
+) -> None:
+    move_away(database)
+    with pytest.raises(DatabaseUnusable):
+        await hold(engine, "seat-1")
+    move_back(database)
+    with pytest.raises(StorageUnavailable):
+        await hold(engine, "seat-2")
+    assert [row.status for row in await engine.read(["seat-1", "seat-2"])] == ["missing"] * 2
 
 
 async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_space(

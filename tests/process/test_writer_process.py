@@ -2,25 +2,29 @@
 
 import asyncio
 import os
+import re
 import signal
 import sqlite3
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from reservation_service.clock import BootClock
 from reservation_service.errors import DatabaseUnusable, MessageFailed, OutcomeUnknown, StartupError
-from reservation_service.reservation import Hold
+from reservation_service.reservation import Expire, Hold, Outcome, Trigger
 from reservation_service.storage import remote_writer
 from reservation_service.storage.lock import DatabaseLock
 from reservation_service.storage.remote_writer import RemoteWriter
 from reservation_service.storage.sqlite_engine import SqliteEngine
 from reservation_service.storage.sqlite_start import Recovery
-from tests.process.server import Server, eventually, family, is_free
+from reservation_service.store import Claim, Probe, Probed, Purge, Purged
+from tests.process.server import PATIENCE_S, Server, eventually, family, is_free
 from tests.support.waiting import bounded
 
+EXPIRE = Expire("seat-1", Trigger.ALARM)
 MUCH = 1_000_000
 """Bytes: more than a socket takes at once."""
 
@@ -213,6 +217,12 @@ async def test_an_engine_works_with_it_as_with_a_thread(database: Path) -> None:
     results, next_due_at = await engine.write([Hold("seat-1", 60_000, 60_000)])
     assert next_due_at == results[0].reservation.expires_at  # type: ignore[union-attr]
     assert [row.status for row in await engine.read(["seat-1"])] == ["held"]
+    claimed, probed, expired, purged = (
+        await engine.write([Claim(10, 10_000, []), Probe(), EXPIRE, Purge(10, 0, 0)])
+    )[0]
+    assert (claimed, probed, purged) == ([], Probed(), Purged(0, 0, None))
+    assert isinstance(expired, Outcome)
+    assert not expired.changed
     assert await engine.count_planned() == 0
     assert (await engine.tally()).planned == 1
     await engine.optimize()
@@ -234,6 +244,20 @@ def test_a_service_whose_writer_was_killed_ends_and_has_lost_nothing(server: Ser
     (failed,) = server.seen("service-failed")
     assert failed["reason"].endswith("(the writer's process ended)")
     assert server.start().read("seat-1")["status"] == "held"
+    server.stop()
+
+
+def test_a_scrape_tells_of_the_writers_process_too(server: Server) -> None:
+    server.start()
+    address = f"http://127.0.0.1:{server.port}/metrics"
+    with urlopen(address, timeout=PATIENCE_S) as answer:
+        text = answer.read().decode()
+    for name in ("process_resident_memory_bytes", "process_cpu_seconds_total"):
+        ours, writers = (
+            float(re.findall(rf"^{prefix}{name} (\S+)$", text, re.MULTILINE)[0])
+            for prefix in ("", "reservation_writer_")
+        )
+        assert 0 < writers < ours
     server.stop()
 
 

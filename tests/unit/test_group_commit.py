@@ -373,6 +373,24 @@ async def test_as_many_batches_are_at_work_at_once_as_may_be() -> None:
     assert disk.texts == [["a"], ["b", "c"], ["d", "e"]]
 
 
+@pytest.mark.parametrize(
+    ("waiting", "sizes"), [(32, [32]), (33, [32, 1]), (100, [50, 32, 18]), (400, [100, 100, 100])]
+)
+async def test_when_many_wait_the_batches_at_once_share_them(
+    waiting: int, sizes: list[int]
+) -> None:
+    disk = Disk()
+    async with running(disk, batch_max=100, queue_max=400, at_once=2) as commit:
+        with disk.busy() as gate:
+            both = [request(commit, "first")]
+            await gate.reached(1)
+            both.append(request(commit, "second"))
+            await gate.reached(2)
+            answers = [request(commit, f"note {number}") for number in range(waiting)]
+        await bounded(asyncio.gather(*both, *answers), "all answers")
+    assert [len(batch) for batch in disk.batches[2:]][: len(sizes)] == sizes
+
+
 async def test_what_fails_alone_is_no_trouble_for_another_batch_at_work() -> None:
     disk = Disk()
     disk.failures["b"] = MessageFailed()
