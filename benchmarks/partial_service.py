@@ -100,7 +100,7 @@ async def _listen(store: Store) -> None:
     )
     namespace = ReservationNamespace(store, _HOLD_LIMITS)
     app = surroundings.build_app(Api(namespace, _LIMITS).routes(), 16_384)
-    server = HttpServer(app, connections, _ignore, surroundings.finish, access_log=False)
+    server = HttpServer(app, connections, _ignore, surroundings, access_log=False)
     await server.start("127.0.0.1", 0)
     sys.stdout.write(f'{{"event":"service-started","port":{server.port}}}\n')
     sys.stdout.flush()

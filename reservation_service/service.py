@@ -300,7 +300,7 @@ class Service:
             app,
             connections,
             self._observe,
-            surroundings.finish,
+            surroundings,
             access_log=self._settings.log.access,
         )
         try:

@@ -126,15 +126,12 @@ class GroupCommit(Generic[M, R]):
     def _take(self) -> list[_Waiting[M, R]]:
         batch: list[_Waiting[M, R]] = []
         ids: set[str] = set()
-        limit = min(self._batch_max, max(_SHARE_MIN, self._share()))
+        share = -(-self.waiting // self._at_once)
+        limit = min(self._batch_max, max(_SHARE_MIN, share))
         alarms = min(len(self._alarms), limit // 2)
         _move(self._requests, batch, ids, limit - alarms)
         _move(self._alarms, batch, ids, limit - len(batch))
         return batch
-
-    def _share(self) -> int:
-        """What each of the batches at once would have of what waits."""
-        return -(-self.waiting // self._at_once)
 
     async def _commit(self, batch: Sequence[_Waiting[M, R]]) -> None:
         try:

@@ -12,6 +12,7 @@ import secrets
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -35,7 +36,10 @@ UNROUTED = "none"
 
 
 class Surroundings:
-    """The one middleware. `requests_max` is how many requests may be in flight."""
+    """What stands around the whole application. `requests_max` may be in flight at once.
+
+    It is no middleware: aiohttp would put two more calls around each request for one.
+    """
 
     def __init__(  # noqa: PLR0913 - the composition root hands in each port once
         self,
@@ -58,30 +62,38 @@ class Surroundings:
 
     def build_app(self, routes: Sequence[web.RouteDef], body_bytes_max: int) -> web.Application:
         """An application that answers `routes`, and everything else with a problem."""
-        app = web.Application(middlewares=[self._surround], client_max_size=body_bytes_max)
+        app = web.Application(client_max_size=body_bytes_max)
         app[WAITING_FOR_CLIENT] = self._wait_for_client
         app[STREAMING] = self._stream
         app.add_routes(routes)
         return app
 
-    @web.middleware
-    async def _surround(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    def surround(self, app: web.Application, handle: Handler) -> Handler:
+        """What to serve for `handle`, which is how `app` handles a request."""
+        return partial(self._surround, app.router, handle)
+
+    async def _surround(
+        self, router: web.UrlDispatcher, handle: Handler, request: web.Request
+    ) -> web.StreamResponse:
         began = monotonic_s()
         self._identify(request)
         self._enter(request)
         try:
             if self._in_flight > self._requests_max:
+                match = await router.resolve(request)
                 response: web.StreamResponse = problem_of(Overloaded(), self._stuck_after)
             else:
-                response = await handler(request)
+                response = await handle(request)
+                match = request.match_info
         except ConnectionError:
             raise  # nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - a bug is answered like any failure
             response = self._problem(request, error)
+            match = request.match_info
         finally:
             self._leave(request)
         finish(response, self._clock.now())
-        self._count(_route(request), response.status, monotonic_s() - began)
+        self._count(_route(match), response.status, monotonic_s() - began)
         return response
 
     def finish(self, response: web.StreamResponse) -> None:
@@ -137,9 +149,9 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _PROCESS = secrets.token_hex(4)
 
 
-def _route(request: web.Request) -> str:
+def _route(match: web.UrlMappingMatchInfo) -> str:
     """Method and pattern: there are as many as routes, however many paths are called."""
-    route = request.match_info.route
+    route = match.route
     return f"{route.method} {route.resource.canonical}" if route.resource else UNROUTED
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
@@ -15,7 +15,7 @@ from reservation_service.web.connections import Connections
 from reservation_service.web.problems import problem, problem_of
 
 Observe = Callable[..., None]
-Finish = Callable[[web.StreamResponse], None]
+Handle = Callable[[Any], Awaitable[web.StreamResponse]]
 
 KEEPALIVE_SECONDS = 15.0
 """How long an idle connection is kept."""
@@ -35,6 +35,16 @@ BACKLOG = 1024
 """How many connections may wait to be let in, and are let in at once."""
 
 
+class Surrounding(Protocol):
+    """What stands around an application."""
+
+    def surround(self, app: web.Application, handle: Handle) -> Handle:
+        """What to serve for `handle`, which is how `app` handles a request."""
+
+    def finish(self, response: web.StreamResponse) -> None:
+        """Give an answer the headers that all have."""
+
+
 class HttpServer:
     """Serves `app` from `start` to `stop`, on `port`, also when any free one was asked for."""
 
@@ -43,13 +53,14 @@ class HttpServer:
         app: web.Application,
         connections: Connections,
         observe: Observe,
-        finish: Finish,
+        surroundings: Surrounding,
         *,
         access_log: bool,
     ) -> None:
         self._connections = connections
+        self._app = app
         self._runner = web.AppRunner(app)
-        self._finish = finish
+        self._surroundings = surroundings
         self._options = {
             "access_log_class": _AccessLog,
             "access_log": observe if access_log else None,
@@ -66,7 +77,7 @@ class HttpServer:
         """Listen. Raises OSError when that address cannot be had; then nothing stays open."""
         await self._runner.setup()
         assert self._runner.server is not None
-        self._server = _Server(self._runner.server, self._finish, self._options)
+        self._server = _Server(self._app, self._runner.server, self._surroundings, self._options)
         connect = self._connections.admit(self._server)
         loop = asyncio.get_running_loop()
         try:
@@ -95,9 +106,16 @@ class HttpServer:
 class _Server(web.Server):
     """The application's own server, but for what it answers where there is no request at all."""
 
-    def __init__(self, server: web.Server, finish: Finish, options: dict[str, Any]) -> None:
-        super().__init__(server.request_handler, request_factory=server.request_factory, **options)
-        self.finish = finish
+    def __init__(
+        self,
+        app: web.Application,
+        server: web.Server,
+        surroundings: Surrounding,
+        options: dict[str, Any],
+    ) -> None:
+        handle = surroundings.surround(app, server.request_handler)
+        super().__init__(handle, request_factory=server.request_factory, **options)
+        self.finish = surroundings.finish
 
     def __call__(self) -> web.RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)

@@ -210,11 +210,11 @@ def remember_every_request() -> None:
     remembered: list[object] = []
     surround = Surroundings._surround
 
-    @web.middleware
-    async def keep(self: Surroundings, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def keep(
+        self: Surroundings, router: Any, handle: Any, request: web.Request
+    ) -> web.StreamResponse:
         remembered.append((request, bytearray(16_384)))
-        answer: web.StreamResponse = await surround(self, request, handler)
-        return answer
+        return await surround(self, router, handle, request)
 
     _put(Surroundings, "_surround", keep)
 
