@@ -22,8 +22,15 @@ T = TypeVar("T")
 
 _BUFFER_BYTES = 65_536
 
-COMMAND = (sys.executable, "-P", "-m", "reservation_service.storage.writer_process")
-"""The program of the process; its socket and the database are added."""
+_IS_IN_FIRST_PLACE = sys.path[:1] == [str(Path(__file__).parents[2])]
+
+COMMAND = (
+    sys.executable,
+    *(() if _IS_IN_FIRST_PLACE else ("-P",)),
+    *("-m", "reservation_service.storage.writer_process"),
+)
+"""The program of the process; its socket and the database are added. It looks into the current
+directory only if this package was found there: other files there may have the names of modules."""
 
 
 class RemoteWriter(asyncio.BufferedProtocol):

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sqlite3
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from reservation_service.storage.remote_writer import RemoteWriter
 from reservation_service.storage.sqlite_engine import SqliteEngine
 from reservation_service.storage.sqlite_start import Recovery
 from reservation_service.store import Claim, Probe, Probed, Purge, Purged
-from tests.process.server import PATIENCE_S, Server, eventually, family, is_free
+from tests.process.server import PATIENCE_S, ROOT, Server, eventually, family, is_free
 from tests.support.waiting import bounded
 
 EXPIRE = Expire("seat-1", Trigger.ALARM)
@@ -258,6 +259,24 @@ def test_a_scrape_tells_of_the_writers_process_too(server: Server) -> None:
             for prefix in ("", "reservation_writer_")
         )
         assert 0 < writers < ours
+    server.stop()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_modules_of_the_current_directory_are_used_only_if_the_package_is_there(
+    server: Server, is_there: bool
+) -> None:
+    folder = server.database.parent
+    if is_there:
+        for name in ("reservation_service", "migrations"):
+            (folder / name).symlink_to(ROOT / name)
+    else:
+        (folder / "pickle.py").write_text("raise SystemExit(3)")
+        script = Path(sys.executable).with_name("reservation-service")
+        server.command = [str(script), *server.command[3:]]
+    server.start()
+    arguments = Path(f"/proc/{server.writer_pid}/cmdline").read_bytes().split(b"\0")
+    assert (b"-P" in arguments) is not is_there
     server.stop()
 
 
