@@ -18,7 +18,6 @@ from reservation_service.errors import (
     DatabaseUnusable,
     MessageFailed,
     ServiceError,
-    StorageUnavailable,
 )
 from reservation_service.reservation import (
     EVENTS_MAX,
@@ -118,7 +117,7 @@ class BatchTransaction:
         self._database = database
         self._inode = _inode(database) if database else 0
         self._batch = epoch * _BATCHES_PER_EPOCH
-        self._has_failed = False
+        self._ended: ServiceError | None = None
 
     def __call__(
         self, connection: sqlite3.Connection, messages: Sequence[StoreMessage]
@@ -128,12 +127,12 @@ class BatchTransaction:
         IDs that a claim of the batch left out have no part in the latter. After a fatal error
         nothing is tried any more: a commit behind one whose sync has failed may look durable.
         """
-        if self._has_failed:
-            raise StorageUnavailable
+        if self._ended is not None:
+            raise type(self._ended) from self._ended.__cause__
         try:
             return self._transact(connection, messages)
         except ServiceError as error:
-            self._has_failed = error.fatal
+            self._ended = error if error.fatal else None
             raise
 
     def _transact(

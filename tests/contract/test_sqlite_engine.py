@@ -13,7 +13,6 @@ from reservation_service.errors import (
     DatabaseUnusable,
     StartupError,
     StorageFull,
-    StorageUnavailable,
 )
 from reservation_service.reservation import Hold, Outcome, Plan
 from reservation_service.storage import sqlite_tally
@@ -96,7 +95,7 @@ async def test_nothing_is_committed_after_a_fatal_error(
     with pytest.raises(DatabaseUnusable):
         await hold(engine, "seat-1")
     move_back(database)
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(DatabaseUnusable):
         await hold(engine, "seat-2")
     assert [row.status for row in await engine.read(["seat-1", "seat-2"])] == ["missing"] * 2
 
