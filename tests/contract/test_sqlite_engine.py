@@ -15,7 +15,7 @@ from reservation_service.errors import (
     StorageFull,
 )
 from reservation_service.reservation import Hold, Outcome, Plan
-from reservation_service.storage import sqlite_tally
+from reservation_service.storage import lock, sqlite_tally
 from reservation_service.storage.sqlite_engine import SqliteEngine
 from tests.conftest import OpenEngine
 from tests.contract.engines import MAX_HOLD_MS, RECOVERY
@@ -159,8 +159,9 @@ async def test_destroying_deletes_everything_and_leaves_a_tombstone(
 
 
 async def test_a_second_opener_is_refused_by_whatever_name_it_calls_the_file(
-    engine: SqliteEngine, database: Path
+    engine: SqliteEngine, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lock, "_PATIENCE_S", 0.05)
     alias = database.with_name("alias.db")
     link(alias, database)
     for name in (database, alias):

@@ -1,5 +1,6 @@
 """One process per database: the lock's own file, never the database."""
 
+import asyncio
 import fcntl
 import os
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from reservation_service.errors import StartupError
 from reservation_service.storage.lock import DatabaseLock, lock_path
+from tests.support.waiting import bounded
 
 
 def test_a_second_user_of_a_database_is_refused(database: Path) -> None:
@@ -57,3 +59,15 @@ def test_the_lock_is_private_and_not_inherited(database: Path) -> None:
 def test_a_directory_that_cannot_be_written_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="Cannot open the lock file"):
         DatabaseLock(tmp_path / "missing" / "reservations.db")
+
+
+async def test_a_lock_that_becomes_free_soon_is_waited_for(database: Path) -> None:
+    held = DatabaseLock(database)
+    taking = asyncio.create_task(DatabaseLock.take(database))
+    await asyncio.sleep(0)
+    assert not taking.done()
+    held.release()
+    taken = await bounded(taking, "the lock")
+    with pytest.raises(StartupError, match="Another process"):
+        DatabaseLock(database)
+    taken.release()
