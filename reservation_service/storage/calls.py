@@ -6,10 +6,14 @@ block.
 """
 
 import pickle
+import signal
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any, BinaryIO, NamedTuple
+
+SIGNALS_IGNORED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+"""They are sent to a whole group: the service alone decides what they mean."""
 
 LENGTH = Struct("!I")
 """Comes before each answer: how many bytes follow."""
@@ -56,19 +60,34 @@ def pack_call(call: Call) -> bytes:
 
 
 def read_call(stream: BinaryIO) -> Call:
-    """Wait for the next call. Raises EOFError when there is none any more."""
-    told, args, kw = pickle.load(stream)  # noqa: S301 - from our own process
+    """Wait for the next call. Raises EOFError when there is none any more, or half of one."""
+    try:
+        told, args, kw = pickle.load(stream)  # noqa: S301 - from our own process
+    except pickle.UnpicklingError as error:
+        raise EOFError from error
     return Call(_kept[told] if isinstance(told, int) else told, args, kw)
 
 
 def pack_answer(answer: Answer) -> bytes:
-    """The length and the answer; an error that cannot be pickled is told in its words."""
+    """The length and the answer; what cannot be pickled is told in its words."""
+    value, error, cause = answer
+    told = cause and RuntimeError(repr(cause))
+    ways = [answer, Answer(None, RuntimeError(repr(error or value)), told)]
+    if error is not None:
+        ways.insert(1, Answer(None, error, told))
+    packed = next(filter(None, map(_packed, ways)))
+    return LENGTH.pack(len(packed)) + packed
+
+
+def _packed(answer: Answer) -> bytes | None:
+    """None when it cannot be pickled, or an error cannot be made of it again."""
     try:
         packed = pickle.dumps(tuple(answer), pickle.HIGHEST_PROTOCOL)
+        if answer.error is not None:
+            pickle.loads(packed)  # noqa: S301 - our own
     except Exception:  # noqa: BLE001 - pickle raises whatever an object's own methods raise
-        told = RuntimeError(repr(answer.error or answer.value))
-        packed = pickle.dumps((None, told, None), pickle.HIGHEST_PROTOCOL)
-    return LENGTH.pack(len(packed)) + packed
+        return None
+    return packed
 
 
 def take_answer(received: bytearray) -> Answer | None:

@@ -50,9 +50,9 @@ class GroupCommit(Generic[M, R]):
     the other go on.
 
     `run` gets at most `batch_max` messages, never two for one ID, and returns their results in
-    the same order; batches that are with it at once are committed in the order in which they came,
-    and none after one that ended in a fatal error. `queue_max` bounds the requests that wait, not
-    those of the batches at work.
+    the same order. Batches that are with it at once are committed in the order in which they came,
+    but for what is tried again in halves, and none after one that ended in a fatal error.
+    `queue_max` bounds the requests that wait, not those of the batches at work.
     """
 
     def __init__(

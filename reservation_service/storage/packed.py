@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
+from reservation_service.errors import MessageFailed
 from reservation_service.reservation import Outcome
 from reservation_service.storage.sqlite import BatchTransaction
 from reservation_service.store import (
@@ -35,7 +36,7 @@ class _Results(Struct, array_like=True):
     next_due_at: int | None
 
 
-pack = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
 _unpack_messages = msgspec.msgpack.Decoder(list[StoreMessage]).decode
 _unpack_results = msgspec.msgpack.Decoder(_Results).decode
 
@@ -47,8 +48,12 @@ class PackedTransaction:
         self._transaction = transaction
 
     def __call__(self, connection: sqlite3.Connection, packed: bytes) -> bytes:
-        results, next_due_at = self._transaction(connection, _unpack_messages(packed))
-        return pack(
+        try:
+            messages = _unpack_messages(packed)
+        except Exception as error:  # a bug that one message brings out fails that message alone
+            raise MessageFailed from error
+        results, next_due_at = self._transaction(connection, messages)
+        return _encode(
             _Results(
                 [result for result in results if isinstance(result, Outcome)],
                 [result for result in results if isinstance(result, list)],
@@ -56,6 +61,14 @@ class PackedTransaction:
                 next_due_at,
             )
         )
+
+
+def pack(messages: Sequence[StoreMessage]) -> bytes:
+    """A batch. Raises MessageFailed when there is a message that cannot be packed."""
+    try:
+        return _encode(messages)
+    except Exception as error:
+        raise MessageFailed from error
 
 
 def unpack(packed: bytes, messages: Sequence[StoreMessage]) -> Batch:

@@ -5,6 +5,8 @@ works beside it on another core.
 """
 
 import asyncio
+import os
+import signal
 import socket
 import sqlite3
 import sys
@@ -15,22 +17,24 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from reservation_service.errors import DatabaseUnusable, OutcomeUnknown, StartupError
 from reservation_service.storage import calls
-from reservation_service.storage.calls import Answer, Call, pack_call, take_answer
+from reservation_service.storage.calls import (
+    SIGNALS_IGNORED,
+    Answer,
+    Call,
+    pack_call,
+    take_answer,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _BUFFER_BYTES = 65_536
 
-_IS_IN_FIRST_PLACE = sys.path[:1] == [str(Path(__file__).parents[2])]
+_ROOT = Path(__file__).parents[2]
 
-COMMAND = (
-    sys.executable,
-    *(() if _IS_IN_FIRST_PLACE else ("-P",)),
-    *("-m", "reservation_service.storage.writer_process"),
-)
-"""The program of the process; its socket and the database are added. It looks into the current
-directory only if this package was found there: other files there may have the names of modules."""
+COMMAND = (sys.executable, "-P", "-m", "reservation_service.storage.writer_process")
+"""The program of the process; its socket and the database are added. It does not look into the
+current directory, where files may have the names of modules."""
 
 
 class RemoteWriter(asyncio.BufferedProtocol):
@@ -56,20 +60,17 @@ class RemoteWriter(asyncio.BufferedProtocol):
         writer = cls()
         opened = writer._expect()
         ours, theirs = socket.socketpair()
-        with theirs:
-            await asyncio.get_running_loop().create_connection(lambda: writer, sock=ours)
-            try:
-                await writer._start(theirs.fileno(), database, lock)
-            except BaseException:
-                writer._hang_up()
-                raise
         try:
+            with theirs:
+                await asyncio.get_running_loop().create_connection(lambda: writer, sock=ours)
+                await writer._start(theirs.fileno(), database, lock)
             await opened
-        except OutcomeUnknown as error:
-            raise StartupError("The writer's process ended before it had begun.") from error
-        finally:
-            if opened.cancelled() or opened.exception() is not None:
-                await writer._end()
+        except BaseException as error:
+            opened.cancel()
+            ours.close() if writer._transport is None else await writer._end()
+            if isinstance(error, OutcomeUnknown):
+                raise StartupError("The writer's process ended before it had begun.") from error
+            raise
         return writer
 
     async def run(
@@ -106,11 +107,13 @@ class RemoteWriter(asyncio.BufferedProtocol):
         raise DatabaseUnusable from _gone()
 
     async def close(self) -> None:
-        try:
-            if not self._ended.is_set():
-                await self.run(_close)
-        finally:
-            await self._end()
+        """Close the connection, and see the process end; one that hangs may be left by cancelling.
+
+        It ends by itself then, and shares the lock until it does.
+        """
+        if not self._ended.is_set():
+            await self.run(_close)
+        await self._end()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -145,23 +148,33 @@ class RemoteWriter(asyncio.BufferedProtocol):
             waiting.set_exception(answer.error)
 
     async def _start(self, link: int, database: Path, lock: int) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            *(*COMMAND, str(link), str(database)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            pass_fds=(link, lock),
-        )
-
-    def _hang_up(self) -> None:
-        """The process ends when it sees that."""
-        assert self._transport is not None
-        self._transport.close()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS_IGNORED)  # until it ignores them
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *(*COMMAND, str(link), str(database)),
+                env=_environment(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=(link, lock),
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     async def _end(self) -> None:
-        self._hang_up()
-        assert self._process is not None
-        await self._process.wait()
+        """Hang up: the process ends when it sees that."""
+        assert self._transport is not None
+        self._transport.close()
+        if self._process is not None:
+            await self._process.wait()
         await self._ended.wait()
+
+
+def _environment() -> dict[str, str]:
+    """As here; a package that is not installed is found where this one is."""
+    if _ROOT.is_relative_to(sys.prefix):
+        return dict(os.environ)
+    given = os.environ.get("PYTHONPATH")
+    return os.environ | {"PYTHONPATH": f"{_ROOT}{os.pathsep}{given}" if given else str(_ROOT)}
 
 
 def _close(connection: sqlite3.Connection) -> None:

@@ -17,6 +17,7 @@ from reservation_service.clock import Clock
 from reservation_service.errors import (
     DatabaseUnusable,
     MessageFailed,
+    OutcomeUnknown,
     ServiceError,
 )
 from reservation_service.reservation import (
@@ -49,12 +50,7 @@ from reservation_service.storage.sqlite_bookings import (
     SORT_NAMED,
 )
 from reservation_service.storage.sqlite_errors import failure_before_commit, failure_of_commit
-from reservation_service.storage.sqlite_messages import (
-    KINDS,
-    MESSAGES,
-    MessageTable,
-    Span,
-)
+from reservation_service.storage.sqlite_messages import KINDS, MESSAGES, MessageTable, Span
 from reservation_service.storage.sqlite_purge import purge_some
 from reservation_service.storage.sqlite_reads import ROW, ROWS
 from reservation_service.storage.sqlite_schedule import (
@@ -133,6 +129,9 @@ class BatchTransaction:
             return self._transact(connection, messages)
         except ServiceError as error:
             self._ended = error if error.fatal else None
+            raise
+        except BaseException:
+            self._ended = OutcomeUnknown()
             raise
 
     def _transact(

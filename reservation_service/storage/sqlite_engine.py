@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from reservation_service.clock import Clock
-from reservation_service.errors import DatabaseUnusable, StartupError, StorageUnavailable
+from reservation_service.errors import (
+    DatabaseUnusable,
+    ServiceError,
+    StartupError,
+    StorageUnavailable,
+)
 from reservation_service.events import EventPage, EventQuery
 from reservation_service.reservation import Reservation, Schedule
 from reservation_service.storage import (
@@ -67,6 +72,7 @@ class SqliteEngine:
         self.database = database
         self._lock = lock
         self._writer = writer
+        self._counting = asyncio.Lock()
         self._turns = asyncio.Semaphore(BATCHES_AT_ONCE_MAX)
         self._reader: Connection | None = None
         self._clock: Clock | None = None
@@ -99,7 +105,7 @@ class SqliteEngine:
         """Bring the file up to date; the migrations applied. Raises StartupError."""
         try:
             return await self._writer.run(sqlite_start.prepare)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ServiceError) as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
 
     async def start(self, clock: Clock, recovery: Recovery) -> Reloaded:
@@ -108,13 +114,13 @@ class SqliteEngine:
             reloaded = await self._writer.run(sqlite_start.begin_epoch, clock, recovery)
             await self._writer.run(sqlite_start.prepare_batches)
             self._reader = await open_reader(self.database)
-        except sqlite3.Error as error:
+            self._write = await self._prepare_to_write(
+                sqlite.BatchTransaction(clock, self.database, reloaded.epoch)
+            )
+            self._cut = await self._writer.keep(sqlite_upkeep.WalCutter(self.database))
+        except (sqlite3.Error, ServiceError) as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
         self._clock = clock
-        self._write = await self._prepare_to_write(
-            sqlite.BatchTransaction(clock, self.database, reloaded.epoch)
-        )
-        self._cut = await self._writer.keep(sqlite_upkeep.WalCutter(self.database))
         return reloaded
 
     async def write(self, messages: Sequence[StoreMessage]) -> Batch:
@@ -173,7 +179,7 @@ class SqliteEngine:
         try:
             reader = await open_reader(self.database)
             try:
-                async with self._turns, self._turns:  # all: nothing is committed meanwhile
+                async with self._counting, self._turns, self._turns:  # no batch is on its way
                     await reader.run(sqlite_tally.freeze)
                     since = (await self.tally()).planned
                 return await reader.run(sqlite_tally.count_planned) - since

@@ -14,7 +14,13 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from reservation_service.storage.calls import Answer, Call, pack_answer, read_call
+from reservation_service.storage.calls import (
+    SIGNALS_IGNORED,
+    Answer,
+    Call,
+    pack_answer,
+    read_call,
+)
 from reservation_service.storage.sqlite_files import connect_to_write
 
 _GC_THRESHOLDS = 50_000, 20, 100
@@ -22,8 +28,9 @@ _GC_THRESHOLDS = 50_000, 20, 100
 
 def main(number: int, database: Path) -> None:
     """Serve the other end of the inherited socket `number` until it is closed."""
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.SIG_IGN)  # sent to a whole group: the service decides
+    for ending in SIGNALS_IGNORED:
+        signal.signal(ending, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS_IGNORED)
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     with socket.socket(fileno=number) as link, link.makefile("rb") as calls:

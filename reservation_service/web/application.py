@@ -70,30 +70,28 @@ class Surroundings:
 
     def surround(self, app: web.Application, handle: Handler) -> Handler:
         """What to serve for `handle`, which is how `app` handles a request."""
-        return partial(self._surround, app.router, handle)
+        return partial(self._surround, app, handle)
 
     async def _surround(
-        self, router: web.UrlDispatcher, handle: Handler, request: web.Request
+        self, app: web.Application, handle: Handler, request: web.Request
     ) -> web.StreamResponse:
         began = monotonic_s()
         self._identify(request)
         self._enter(request)
         try:
             if self._in_flight > self._requests_max:
-                match = await router.resolve(request)
+                await _route_only(app, request)
                 response: web.StreamResponse = problem_of(Overloaded(), self._stuck_after)
             else:
                 response = await handle(request)
-                match = request.match_info
         except ConnectionError:
             raise  # nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - a bug is answered like any failure
             response = self._problem(request, error)
-            match = request.match_info
         finally:
             self._leave(request)
         finish(response, self._clock.now())
-        self._count(_route(match), response.status, monotonic_s() - began)
+        self._count(_route(request), response.status, monotonic_s() - began)
         return response
 
     def finish(self, response: web.StreamResponse) -> None:
@@ -149,9 +147,17 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _PROCESS = secrets.token_hex(4)
 
 
-def _route(match: web.UrlMappingMatchInfo) -> str:
+async def _route_only(app: web.Application, request: web.Request) -> None:
+    """Find the route as the application does before it calls the handler: hooks look there."""
+    match = await app.router.resolve(request)
+    match.add_app(app)
+    match.freeze()
+    request._match_info = match  # noqa: SLF001 - only the application itself has a way to set it
+
+
+def _route(request: web.Request) -> str:
     """Method and pattern: there are as many as routes, however many paths are called."""
-    route = match.route
+    route = request.match_info.route
     return f"{route.method} {route.resource.canonical}" if route.resource else UNROUTED
 
 

@@ -78,13 +78,16 @@ async def test_reads_are_answered_while_the_queue_of_writes_is_full(
 async def test_more_requests_at_once_than_allowed_are_refused_unread(
     start_service: StartService,
 ) -> None:
-    service = await start_service(server={"requests_max": 1})
+    page = "https://shop.example"
+    service = await start_service(server={"requests_max": 1}, cors={"origins": [page]})
     gate = service.gates.before(is_hold)
     writing = hold(service, "seat-1")
     await gate.reached()
-    refused = await service.get("/")
+    refused = await service.request("GET", "/", headers={"Origin": page})
     assert_problem(refused, 503, "overloaded")
     assert refused.headers["Retry-After"] == "1"
+    assert refused.headers["Access-Control-Allow-Origin"] == page
+    assert_problem(await service.get("/nowhere"), 503, "overloaded")
     gate.open()
     await bounded(writing, "the hold")
     assert (await service.get("/")).status == 200

@@ -176,6 +176,11 @@ class Server:
         assert self.wait() == -signal.SIGKILL
         eventually(lambda: is_free(self.database))
 
+    def kill_writer(self) -> None:
+        """kill -9 of the process that writes: the one that answers ends with status 1."""
+        os.kill(self.writer_pid, signal.SIGKILL)
+        assert self.wait() == 1
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
         """Stop it as it should be stopped, and how many seconds that took."""
         began = time.monotonic()

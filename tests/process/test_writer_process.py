@@ -1,6 +1,7 @@
 """The writer's own process: what is called there, and how it ends when the service does."""
 
 import asyncio
+import gc
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator
+from io import BytesIO
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -17,12 +19,21 @@ from reservation_service.clock import BootClock
 from reservation_service.errors import DatabaseUnusable, MessageFailed, OutcomeUnknown, StartupError
 from reservation_service.reservation import Expire, Hold, Outcome, Trigger
 from reservation_service.storage import remote_writer
+from reservation_service.storage.calls import Answer, Call, pack_call, read_call
 from reservation_service.storage.lock import DatabaseLock
 from reservation_service.storage.remote_writer import RemoteWriter
 from reservation_service.storage.sqlite_engine import SqliteEngine
 from reservation_service.storage.sqlite_start import Recovery
 from reservation_service.store import Claim, Probe, Probed, Purge, Purged
-from tests.process.server import PATIENCE_S, ROOT, Server, eventually, family, is_free
+from tests.process.server import (
+    PATIENCE_S,
+    ROOT,
+    STOP_SECONDS_MAX,
+    Server,
+    eventually,
+    family,
+    is_free,
+)
 from tests.support.waiting import bounded
 
 EXPIRE = Expire("seat-1", Trigger.ALARM)
@@ -62,8 +73,24 @@ def secret(_: sqlite3.Connection) -> object:
     return lambda: None  # cannot be pickled
 
 
+class SecretError(Exception):
+    """Can be pickled, and not be made again."""
+
+    def __init__(self, secret: str, more: str) -> None:
+        super().__init__(secret + more)
+
+
+def fail_for_a_secret_reason(_: sqlite3.Connection) -> None:
+    raise MessageFailed from SecretError("se", "cret")
+
+
+def make_a_file(_: sqlite3.Connection, path: Path) -> None:
+    path.touch()
+
+
 def wait_for_a_file(_: sqlite3.Connection, path: Path) -> str:
     """Until it is there; whoever tests that makes it."""
+    path.with_name("waiting").touch()
     while not path.exists():
         time.sleep(0.005)
     return path.name
@@ -178,6 +205,41 @@ async def test_it_ends_when_nobody_is_left_to_serve(database: Path) -> None:
     assert is_free(database)
 
 
+async def test_of_what_is_on_its_way_only_what_was_begun_is_done_for_nobody(
+    database: Path, scratch: Path
+) -> None:
+    lock = DatabaseLock(database)
+    writer = await RemoteWriter.open(database, lock.file)
+    calls = [
+        asyncio.create_task(writer.run(wait_for_a_file, scratch / "go-on")),
+        asyncio.create_task(writer.run(make_a_file, scratch / "made")),
+    ]
+    await asyncio.sleep(0)
+    eventually((scratch / "waiting").exists)
+    assert writer._transport is not None
+    assert writer._process is not None
+    writer._transport.abort()
+    (scratch / "go-on").touch()
+    assert await bounded(writer._process.wait(), "its end") == 0
+    assert not (scratch / "made").exists()
+    await asyncio.wait(calls)
+    lock.release()
+
+
+def test_half_a_call_is_the_end_and_no_error() -> None:
+    whole = pack_call(Call(make_a_file, ["x" * 100], {}))
+    for text in (b"", whole[:50]):
+        with pytest.raises(EOFError):
+            read_call(BytesIO(text))
+    assert read_call(BytesIO(whole)).function is make_a_file
+
+
+async def test_a_cause_that_cannot_be_told_does_not_change_the_error(writer: RemoteWriter) -> None:
+    with pytest.raises(MessageFailed) as failed:
+        await writer.run(fail_for_a_secret_reason)
+    assert "SecretError" in str(failed.value.__cause__)
+
+
 async def test_a_database_that_cannot_be_opened_leaves_no_process(scratch: Path) -> None:
     lock = DatabaseLock(scratch / "reservations.db")
     with pytest.raises(sqlite3.OperationalError, match="unable to open"):
@@ -189,6 +251,8 @@ async def test_a_database_that_cannot_be_opened_leaves_no_process(scratch: Path)
 async def test_a_process_that_does_not_begin_is_told(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, found: complaints.append(found))
     monkeypatch.setattr(remote_writer, "COMMAND", ("false",))
     with pytest.raises(StartupError, match="ended before it had begun"):
         await SqliteEngine.open(database, own_process=True)
@@ -197,6 +261,25 @@ async def test_a_process_that_does_not_begin_is_told(
     with pytest.raises(StartupError, match="Cannot open the database"):
         await SqliteEngine.open(database, own_process=True)
     assert is_free(database)
+    gc.collect()
+    assert complaints == []
+
+
+async def test_an_opening_that_is_cancelled_as_it_ends_leaves_nothing(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give = RemoteWriter._give
+
+    def give_and_cancel(self: RemoteWriter, answer: Answer) -> None:
+        give(self, answer)
+        opening.cancel()
+
+    monkeypatch.setattr(RemoteWriter, "_give", give_and_cancel)
+    opening = asyncio.create_task(SqliteEngine.open(database, own_process=True))
+    with pytest.raises(asyncio.CancelledError):
+        await bounded(opening, "the opening")
+    assert is_free(database)
+    assert family(os.getpid()) == [os.getpid()]
 
 
 @pytest.mark.parametrize("passes", range(12))
@@ -275,9 +358,26 @@ def test_modules_of_the_current_directory_are_used_only_if_the_package_is_there(
         script = Path(sys.executable).with_name("reservation-service")
         server.command = [str(script), *server.command[3:]]
     server.start()
-    arguments = Path(f"/proc/{server.writer_pid}/cmdline").read_bytes().split(b"\0")
-    assert (b"-P" in arguments) is not is_there
+    process = Path(f"/proc/{server.writer_pid}")
+    assert b"-P" in (process / "cmdline").read_bytes().split(b"\0")
+    found_in = str(folder if is_there else ROOT).encode()
+    assert b"PYTHONPATH=" + found_in + b":" in (process / "environ").read_bytes()
     server.stop()
+
+
+def test_a_stop_does_not_wait_for_a_writer_that_hangs(server: Server) -> None:
+    server.start().hold("seat-1", 3600)
+    writer = server.writer_pid
+    os.kill(writer, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        server.send(signal.SIGTERM)
+        assert server.wait() == 1
+        assert time.monotonic() - began < STOP_SECONDS_MAX
+        assert server.seen("service-failed", reason="the stop took too long")
+    finally:
+        os.kill(writer, signal.SIGCONT)
+    eventually(lambda: is_free(server.database))
 
 
 def test_a_killed_service_can_be_started_at_once(server: Server) -> None:

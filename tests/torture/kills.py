@@ -1,4 +1,5 @@
-"""kill -9 at random moments: while it starts, serves or expires, the process dies again and again.
+"""kill -9 at random moments: while it starts, serves or expires, the process dies again and again,
+or the one that writes for it.
 
 Every life is checked from outside: what its clients and its log were told is in the database, and
 nothing has expired that is not over by the wall clock, twice, or not at all.
@@ -18,6 +19,8 @@ from tests.torture.traffic import SOON_S, Ledger, Traffic
 KILLS = 200
 CLIENTS = 24
 KILLED_AT_START = 0.2
+KILLED_ALONE = 0.3
+"""So often the writer's process alone."""
 _LIFE_SECONDS_MAX = 2.0
 _LOAD_MAX = 800
 _CHECKED_EVERY = 20
@@ -61,7 +64,7 @@ def _one_life(target: Target, ledger: Ledger) -> None:
     target.start()
     with Traffic(target, ledger, clients=CLIENTS) as traffic:
         traffic.wait_for(random.randint(1, _LOAD_MAX))
-        target.kill()
+        target.kill_writer() if random.random() < KILLED_ALONE else target.kill()
     ledger.take_announcements(target)
 
 

@@ -211,10 +211,10 @@ def remember_every_request() -> None:
     surround = Surroundings._surround
 
     async def keep(
-        self: Surroundings, router: Any, handle: Any, request: web.Request
+        self: Surroundings, app: Any, handle: Any, request: web.Request
     ) -> web.StreamResponse:
         remembered.append((request, bytearray(16_384)))
-        return await surround(self, router, handle, request)
+        return await surround(self, app, handle, request)
 
     _put(Surroundings, "_surround", keep)
 
