@@ -9,6 +9,7 @@ import bisect
 import os
 import signal
 import sys
+from functools import cached_property
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -33,9 +34,13 @@ class WatchedClock(BootClock):
 
     def now(self) -> int:
         if os.getpid() != self._service:
-            with self._file.open("ab", buffering=0) as looks:
-                looks.write(_LOOK.pack(self.exact_ms()))
+            os.write(self._looks, _LOOK.pack(self.exact_ms()))
         return super().now()
+
+    @cached_property
+    def _looks(self) -> int:
+        """Opened in the writer's process, at its first transaction."""
+        return os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def exact_ms(self) -> float:
         """Service time with all that the system tells of it."""
