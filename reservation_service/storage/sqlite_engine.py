@@ -5,8 +5,9 @@ import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from reservation_service.clock import Clock
 from reservation_service.errors import (
@@ -132,7 +133,8 @@ class SqliteEngine:
     async def _prepare_to_write(self, transaction: sqlite.BatchTransaction) -> WriteBatch:
         writer = self._writer
         if not isinstance(writer, RemoteWriter):
-            return lambda messages: writer.run(transaction, messages)
+            run: Any = writer.run
+            return partial(run, transaction)
         remote = await writer.keep(PackedTransaction(transaction))
 
         async def write(messages: Sequence[StoreMessage]) -> Batch:
