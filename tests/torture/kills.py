@@ -44,6 +44,8 @@ def run(scale: float, *, bug: str | None = None) -> Report:
             )
             _check(target, ledger, report, with_invariants=number % _CHECKED_EVERY == 0)
             report.count("kills")
+            if bug is not None and report.violations:
+                return report
         _come_to_rest(target, ledger, report)
         _check(target, ledger, report, with_invariants=True)
     for name, times in announced.items():

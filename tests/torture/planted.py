@@ -112,10 +112,29 @@ def blame_the_alarm() -> None:
     _Pause.wait_out = fail  # type: ignore[method-assign]
 
 
+NOT_THE_WRITERS = {
+    "admit-everybody",
+    "blame-the-alarm",
+    "buffer-without-bound",
+    "keep-readers-at-a-stop",
+    "linger-at-every-reader",
+    "linger-in-attempts",
+    "log-what-clients-say",
+    "oversleep",
+    "read-any-body",
+    "remember-every-request",
+    "resume-at-the-end",
+    "resume-with-the-last",
+    "wait-for-every-client",
+}
+"""Bugs of the process that answers: the other one starts sooner without them."""
+
+
 def plant(name: str) -> None:
-    """Plant the bug into this process and the writer's."""
-    remote_writer.COMMAND = (sys.executable, "-m", WRITER, name)
+    """Plant the bug into this process and, if it is one of the writer's, there."""
     BUGS[name]()
+    if name not in NOT_THE_WRITERS:
+        remote_writer.COMMAND = (sys.executable, "-m", WRITER, name)
 
 
 def _set(pragma: str) -> None:

@@ -19,6 +19,7 @@ from tests.torture.target import Disk, Target, target_on
 from tests.torture.traffic import Ledger, Traffic
 
 CUTS, CUTS_MIN = 50, 3
+CONTROLLED_MAX = 12
 
 
 class MortalDisk(Disk, Protocol):
@@ -45,11 +46,17 @@ def run(scale: float) -> Report:
 
 
 def control(bug: str, *, is_real: bool) -> Report:
-    """A few cuts of a service that is not durable; without a real disk, on the other one."""
+    """Cuts of a service that is not durable, until one shows it; without a real disk, the other.
+
+    A moment's commit is all that is lost, if nothing else was on its way to be committed.
+    """
     report = Report()
     try:
         with real_disk() if is_real else forgetful_disk() as disk, target_on(disk, bug) as target:
-            _cut_often(report, target, disk, Ledger(), CUTS_MIN)
+            ledger = Ledger()
+            for _ in range(CONTROLLED_MAX):
+                if not report.violations:
+                    _cut_often(report, target, disk, ledger, 1)
     except CannotRun:
         if is_real:
             return control(bug, is_real=False)

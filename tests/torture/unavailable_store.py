@@ -27,6 +27,7 @@ KNOWN, DUE, DUE_S = 300, 400, 3
 LATE_SECONDS_MAX = 5.0
 ASKED = 2
 
+_TRIES = 1_000
 _CLAIMED = "SELECT count(*) FROM reservation WHERE alarm_claim IS NOT NULL"
 
 Trouble = Callable[[ForgetfulDisk, Target], AbstractContextManager[None]]
@@ -44,13 +45,18 @@ def unreadable(disk: ForgetfulDisk, target: Target) -> Iterator[None]:
 @contextmanager
 def locked(disk: ForgetfulDisk, target: Target) -> Iterator[None]:
     """Another process holds the lock for writing, and took it in the middle of attempts."""
-    with closing(sqlite3.connect(target.database, isolation_level=None)) as other:
+    with closing(sqlite3.connect(target.database, timeout=0, isolation_level=None)) as other:
+
+        def takes_it() -> bool:
+            with suppress(sqlite3.OperationalError):
+                other.execute("BEGIN IMMEDIATE")
+                if other.execute(_CLAIMED).fetchone() == (0,):
+                    other.execute("ROLLBACK")
+            return other.in_transaction
 
         def is_in_the_middle() -> bool:
-            other.execute("BEGIN IMMEDIATE")
-            if other.execute(_CLAIMED).fetchone() == (0,):
-                other.execute("ROLLBACK")
-            return other.in_transaction
+            """The service has the lock again a moment after each commit: one must be quick."""
+            return any(takes_it() for _ in range(_TRIES))
 
         eventually(is_in_the_middle)
         yield
