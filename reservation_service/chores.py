@@ -9,6 +9,7 @@ from reservation_service.clock import Clock, monotonic_s
 from reservation_service.config import Settings
 from reservation_service.errors import ServiceError
 from reservation_service.housekeeping import MS_PER_DAY, Housekeeping
+from reservation_service.storage.sqlite_tally import Tally
 from reservation_service.store import Store
 
 PURGE = {"minute": 17}
@@ -19,6 +20,9 @@ OPTIMIZE = {"hour": 3, "minute": 43}
 
 CUT_WAL = {"second": 37}
 """Once a minute: it is cut when nothing was changed since the last look."""
+
+COUNT_EVENTS = {"second": 7}
+"""Once a minute: no scrape has many to count, and none is purged before it was counted."""
 
 _MS_PER_SECOND = 1000
 
@@ -32,9 +36,12 @@ class Upkept(Protocol):
     async def cut_wal(self, now: int) -> int:
         """Empty the write-ahead log, if it is not in use; the bytes that it had."""
 
+    async def tally(self) -> Tally:
+        """Count the events since the last time."""
+
 
 class Upkeep:
-    """`optimize` and `cut_wal`, each told with what it did; trouble is left for the next time."""
+    """Each is told with what it did, if anything; trouble is left for the next time."""
 
     def __init__(self, database: Upkept, clock: Clock, observe: Observe) -> None:
         self._database = database
@@ -62,6 +69,13 @@ class Upkeep:
         if emptied:
             self._observe("wal-cut", bytes=emptied, duration_ms=_ms_since(began))
 
+    async def count_events(self) -> None:
+        """Let the database count what was recorded; says nothing when it could."""
+        try:
+            await self._database.tally()
+        except ServiceError as error:
+            self._observe("count-failed", reason=error.code)
+
 
 def schedule_chores(  # noqa: PLR0913, PLR0917 - the composition root hands in each port once
     scheduler: AsyncIOScheduler,
@@ -84,6 +98,7 @@ def schedule_chores(  # noqa: PLR0913, PLR0917 - the composition root hands in e
         (housekeeping.purge, PURGE),
         (upkeep.optimize, OPTIMIZE),
         (upkeep.cut_wal, CUT_WAL),
+        (upkeep.count_events, COUNT_EVENTS),
     ):
         scheduler.add_job(chore, "cron", misfire_grace_time=None, coalesce=True, **when)
 

@@ -1,6 +1,6 @@
 """What those who look after the service are told: metrics and health, put together.
 
-Nothing here waits for the writer: what it does not say in time is left out of a scrape.
+Nothing here waits for the writer, and what the disk does not tell in time is left out of a scrape.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from reservation_service.alarms import AlarmClock, Observe
-from reservation_service.clock import Clock, monotonic_s
+from reservation_service.clock import Clock
 from reservation_service.config import Settings
 from reservation_service.errors import ServiceError
 from reservation_service.metrics import Metrics, Standing
@@ -24,9 +24,6 @@ from reservation_service.web.scrapes import Scrapes
 
 SAMPLE_SECONDS_MAX = 1.0
 """How long a scrape waits for the database."""
-
-COUNT_AGAIN_SECONDS = 60.0
-"""When the alarms are counted again, if they could not be."""
 
 MS_PER_SECOND = 1000
 
@@ -50,7 +47,6 @@ class Monitoring:
         self._feed_readers = feed_readers
         self._is_stopping = False
         self._readiness: Readiness | None = None
-        self._pending_at_start: int | None = None
         self._sampling: asyncio.Task[tuple[Backlog, Tally] | None] | None = None
         self.metrics = Metrics()
 
@@ -91,23 +87,6 @@ class Monitoring:
 
         return [*Health(self._readiness.look).routes(), *Scrapes(scrape).routes()]
 
-    async def count_pending(self, engine: SqliteEngine) -> None:
-        """Count the alarms that are planned, once, behind the traffic."""
-        began = monotonic_s()
-        while self._pending_at_start is None:
-            try:
-                self._pending_at_start = await engine.count_planned()
-            except ServiceError as error:
-                self.observe("count-failed", reason=error.code)
-                await asyncio.sleep(COUNT_AGAIN_SECONDS)
-        if self._is_stopping:
-            return
-        self.observe(
-            "alarms-counted",
-            pending=self._pending_at_start,
-            duration_ms=round((monotonic_s() - began) * MS_PER_SECOND),
-        )
-
     async def _sample(self, engine: SqliteEngine) -> tuple[Backlog, Tally] | None:
         """What the database says; None when it does not, or not in time. One asks for all."""
         if self._sampling is None or self._sampling.done():
@@ -137,10 +116,10 @@ class Monitoring:
         return standing if sample is None else self._with(standing, *sample)
 
     def _with(self, standing: Standing, backlog: Backlog, tally: Tally) -> Standing:
-        at_start, oldest = self._pending_at_start, backlog.oldest_due_at
+        oldest = backlog.oldest_due_at
         return replace(
             standing,
-            pending=None if at_start is None else at_start + tally.planned,
+            pending=tally.planned,
             overdue=backlog.overdue,
             overdue_ms=0 if oldest is None else max(0, self._clock.now() - oldest),
             stuck=backlog.stuck,

@@ -234,7 +234,6 @@ class Service:
         )
         self._run(alarm_clock.run())
         self._run(self._check_integrity(engine))
-        self._run(self._count_pending(engine))
         schedule_chores(scheduler, settings, store, engine, self._clock, self._observe)
         limits = _api_limits(settings)
         routes = [
@@ -275,10 +274,6 @@ class Service:
         await engine.check_integrity()
         if not self._stop_requested.is_set():
             self._observe("integrity-checked")
-        await self._stop_requested.wait()
-
-    async def _count_pending(self, engine: SqliteEngine) -> None:
-        await self._monitoring.count_pending(engine)
         await self._stop_requested.wait()
 
     async def _listen(self, routes: list[web.RouteDef]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -74,7 +75,8 @@ class SqliteEngine:
         self._lock = lock
         self._writer = writer
         self._counting = asyncio.Lock()
-        self._turns = asyncio.Semaphore(BATCHES_AT_ONCE_MAX)
+        self._counted = 0
+        self._transitions: Counter[tuple[str, str]] = Counter()
         self._reader: Connection | None = None
         self._clock: Clock | None = None
         self._write: WriteBatch | None = None
@@ -122,13 +124,13 @@ class SqliteEngine:
         except (sqlite3.Error, ServiceError) as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
         self._clock = clock
+        self._counted = reloaded.last_event
         return reloaded
 
     async def write(self, messages: Sequence[StoreMessage]) -> Batch:
         """One batch, one transaction, one hop; nothing is committed after a fatal error."""
         assert self._write is not None
-        async with self._turns:
-            return await self._write(messages)
+        return await self._write(messages)
 
     async def _prepare_to_write(self, transaction: sqlite.BatchTransaction) -> WriteBatch:
         writer = self._writer
@@ -169,27 +171,23 @@ class SqliteEngine:
         return await self._reader.run(_backlog, now, stuck_after)
 
     async def tally(self) -> Tally:
-        """What was committed since the start, in one hop."""
-        return await self._writer.run(_tally)
+        """What is planned, and what was committed since the start.
 
-    async def count_planned(self) -> int:
-        """How many alarms were planned when the tally began.
-
-        The count goes on behind the traffic, on a connection of its own, over what was committed
-        when it began. Raises StorageTrouble when it cannot be read.
+        Counted behind the traffic, on a connection of its own. Raises StorageTrouble when it
+        cannot be read.
         """
         try:
-            reader = await open_reader(self.database)
-            try:
-                async with self._counting, self._turns, self._turns:  # no batch is on its way
-                    await reader.run(sqlite_tally.freeze)
-                    since = (await self.tally()).planned
-                return await reader.run(sqlite_tally.count_planned) - since
-            finally:
-                await reader.interrupt()
-                await reader.close()
+            async with self._counting:
+                reader = await open_reader(self.database)
+                try:
+                    tally, self._counted = await reader.run(sqlite_tally.count, self._counted)
+                finally:
+                    await reader.interrupt()
+                    await reader.close()
         except sqlite3.Error as error:
             raise StorageUnavailable from error
+        self._transitions.update(tally.transitions)
+        return Tally(tally.planned, dict(self._transitions))
 
     async def optimize(self) -> None:
         """Bring the planner's statistics up to date. Raises a ServiceError."""
@@ -278,13 +276,6 @@ def _backlog(connection: sqlite3.Connection, now: int, stuck_after: int) -> Back
             single_value(connection, sqlite_alarms.COUNT_STUCK, values) or 0,
             single_value(connection, sqlite_alarms.OLDEST_DUE),
         )
-    except sqlite3.Error as error:
-        raise failure_before_commit(error) from error
-
-
-def _tally(connection: sqlite3.Connection) -> Tally:
-    try:
-        return sqlite_tally.read_tally(connection)
     except sqlite3.Error as error:
         raise failure_before_commit(error) from error
 

@@ -13,7 +13,7 @@ from reservation_service.storage import sqlite, sqlite_alarms
 from reservation_service.storage.migrations import check_origin, load_migrations, migrate
 from reservation_service.storage.sqlite_files import make_durable
 from reservation_service.storage.sqlite_messages import create_message_table
-from reservation_service.storage.sqlite_tally import begin_tally
+from reservation_service.storage.sqlite_tally import LAST_EVENT
 
 COUNTED_MAX = 1000
 """Counting stops here, so that a start takes the same time whatever waited."""
@@ -30,13 +30,17 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What a start found: alarms overdue (counted up to a limit), claims voided, the next due."""
+    """What a start found: alarms overdue (counted up to a limit), claims voided, the next due.
+
+    `last_event` is the last of the log, 0 when it is empty.
+    """
 
     overdue: int
     claims_voided: int
     next_due_at: int | None
     is_destroyed: bool
     epoch: int
+    last_event: int
 
 
 def prepare(connection: sqlite3.Connection) -> list[str]:
@@ -48,10 +52,9 @@ def prepare(connection: sqlite3.Connection) -> list[str]:
 
 
 def prepare_batches(connection: sqlite3.Connection) -> None:
-    """Temporary tables, in memory: a full disk must keep nothing from being counted or tried."""
+    """A temporary table, in memory: a full disk must keep nothing from being tried."""
     connection.execute("PRAGMA temp_store = MEMORY")
     create_message_table(connection)
-    begin_tally(connection)
 
 
 def begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recovery) -> Reloaded:
@@ -69,11 +72,14 @@ def begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recovery
             connection, sqlite_alarms.COUNT_OVERDUE, now | {"limit": COUNTED_MAX}
         )
         next_due_at = single_value(connection, sqlite_alarms.NEXT_DUE, now | {"running": "[]"})
+        last_event = single_value(connection, LAST_EVENT) or 0
         connection.execute("COMMIT")
     except BaseException:
         sqlite.roll_back(connection)
         raise
-    return Reloaded(overdue or 0, claims_voided or 0, next_due_at, bool(is_destroyed), epoch)
+    return Reloaded(
+        overdue or 0, claims_voided or 0, next_due_at, bool(is_destroyed), epoch, last_event
+    )
 
 
 def destroy(connection: sqlite3.Connection, clock: Clock) -> int:

@@ -17,6 +17,7 @@ from reservation_service.errors import (
 from reservation_service.reservation import Hold, Outcome, Plan
 from reservation_service.storage import lock, sqlite_tally
 from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_tally import Tally
 from tests.conftest import OpenEngine
 from tests.contract.engines import MAX_HOLD_MS, RECOVERY
 from tests.support.clock import FakeClock
@@ -204,15 +205,15 @@ async def test_a_count_that_is_cancelled_ends_when_nothing_uses_its_connection(
 ) -> None:
     engine = await start_engine()
     loop, has_begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    freeze = sqlite_tally.freeze
+    count = sqlite_tally.count
 
-    def freeze_slowly(reader: sqlite3.Connection) -> None:
+    def count_slowly(reader: sqlite3.Connection, after: int) -> tuple[Tally, int]:
         loop.call_soon_threadsafe(has_begun.set)
         assert may_end.wait(WAIT_SECONDS_MAX)
-        freeze(reader)
+        return count(reader, after)
 
-    monkeypatch.setattr(sqlite_tally, "freeze", freeze_slowly)
-    counting = asyncio.ensure_future(engine.count_planned())
+    monkeypatch.setattr(sqlite_tally, "count", count_slowly)
+    counting = asyncio.ensure_future(engine.tally())
     await bounded(has_begun.wait(), "the count to begin")
     counting.cancel()
     for _ in range(20):
@@ -221,4 +222,4 @@ async def test_a_count_that_is_cancelled_ends_when_nothing_uses_its_connection(
     may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await bounded(counting, "the count to end")
-    assert await engine.count_planned() == 0
+    assert await engine.tally() == Tally(0, {})

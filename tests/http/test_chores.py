@@ -11,9 +11,11 @@ from apscheduler.triggers.cron import CronTrigger
 
 from reservation_service import service as composition
 from reservation_service.errors import StorageUnavailable
+from reservation_service.housekeeping import MS_PER_DAY
 from reservation_service.storage.sqlite_engine import SqliteEngine
 from tests.conftest import StartService
 from tests.support.harness import ServiceHarness
+from tests.support.metrics import samples
 
 Chore = Callable[[], Awaitable[None]]
 Chores = dict[str, Chore]
@@ -37,7 +39,7 @@ def chores(monkeypatch: pytest.MonkeyPatch) -> Chores:
 
 
 async def test_each_chore_has_its_job(chores: Chores, service: ServiceHarness) -> None:
-    assert chores.keys() == {"purge", "optimize", "cut_wal"}
+    assert chores.keys() == {"purge", "optimize", "cut_wal", "count_events"}
 
 
 async def test_the_log_is_cut_once_nothing_was_changed_for_a_while(
@@ -92,22 +94,43 @@ async def test_statistics_are_looked_at(chores: Chores, service: ServiceHarness)
     assert (await service.status("seat-1"))["status"] == "expired"
 
 
+async def test_what_is_purged_was_counted_before(
+    chores: Chores, start_service: StartService
+) -> None:
+    service = await start_service(events={"retention_days": 1})
+    await service.hold("seat-1", 60)
+    await chores["count_events"]()
+    await service.advance(60_000)
+    service.clock.advance(MS_PER_DAY)
+    await chores["purge"]()
+    (purged,) = service.recorder.of("purged")
+    assert purged["events"] == 1
+    counted = 'reservation_transitions_total{kind="held",trigger="request"}'
+    assert samples((await service.get("/metrics")).body.decode())[counted] == 1
+
+
 @pytest.mark.parametrize(
-    ("name", "event"), [("optimize", "optimize-failed"), ("cut_wal", "wal-cut-failed")]
+    "trouble",
+    [
+        ("optimize", "optimize", "optimize-failed"),
+        ("cut_wal", "cut_wal", "wal-cut-failed"),
+        ("tally", "count_events", "count-failed"),
+    ],
 )
 async def test_trouble_is_told_and_left_for_the_next_time(
     chores: Chores,
     start_service: StartService,
     monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    event: str,
+    trouble: tuple[str, str, str],
 ) -> None:
+    name, chore, event = trouble
+
     async def fail(*_: object) -> int:
         raise StorageUnavailable
 
     service = await start_service()
     monkeypatch.setattr(SqliteEngine, name, fail)
-    await chores[name]()
+    await chores[chore]()
     assert service.recorder.of(event) == [{"reason": "storage-unavailable"}]
     monkeypatch.undo()
     assert (await service.hold("seat-1"))["status"] == "held"

@@ -24,8 +24,6 @@ STUCK = "reservation_alarms_stuck"
 
 
 async def scrape(service: ServiceHarness) -> Samples:
-    starts = len(service.recorder.of("service-started"))
-    await service.recorder.seen("alarms-counted", count=starts)
     answer = await service.get("/metrics")
     assert (answer.status, answer.headers["Content-Type"].split(";")[0]) == (200, "text/plain")
     return samples(answer.body.decode())
@@ -144,46 +142,31 @@ async def test_pending_is_what_the_table_says_whatever_happened(
     assert (await scrape(service))[PENDING] == 1
 
 
-async def test_pending_is_not_shown_before_it_was_counted(
-    start_service: StartService, monkeypatch: pytest.MonkeyPatch
+async def test_each_event_is_counted_once_however_often_one_looks(
+    start_service: StartService,
 ) -> None:
-    counted = asyncio.Event()
-    count = SqliteEngine.count_planned
-
-    async def count_late(engine: SqliteEngine) -> int:
-        planned = await count(engine)
-        await counted.wait()
-        return planned
-
-    monkeypatch.setattr(SqliteEngine, "count_planned", count_late)
     service = await start_service()
-    await service.hold("seat-1")
-    assert PENDING not in samples((await service.get("/metrics")).body.decode())
-    counted.set()
-    assert (await scrape(service))[PENDING] == 1
+    await service.hold("before", 60)
+    await service.stop()
+    await service.start()
+    for number in range(1, 4):
+        await service.hold(f"seat-{number}", 60)
+        for _ in range(2):
+            assert transitions(await scrape(service)) == {("held", "request"): number}
 
 
-async def test_a_count_that_fails_is_made_again(
-    start_service: StartService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count = SqliteEngine.count_planned
-    failures = iter([StorageFull()])
-
-    async def fail_first(engine: SqliteEngine) -> int:
-        for failure in failures:
-            raise failure
-        return await count(engine)
-
-    monkeypatch.setattr(SqliteEngine, "count_planned", fail_first)
-    monkeypatch.setattr(monitoring, "COUNT_AGAIN_SECONDS", 0)
-    service = await start_service()
-    assert (await scrape(service))[PENDING] == 0
-    assert service.recorder.of("count-failed") == [{"reason": "storage-full"}]
+async def test_scrapes_at_once_count_once(service: ServiceHarness) -> None:
+    await service.hold("seat-1", 60)
+    for found in await asyncio.gather(*(scrape(service) for _ in range(5))):
+        assert transitions(found) == {("held", "request"): 1}
+    await service.hold("seat-2", 60)
+    assert transitions(await scrape(service)) == {("held", "request"): 2}
 
 
 async def test_overdue_and_stuck_are_counted_and_no_further_than_the_limit(
     service: ServiceHarness,
 ) -> None:
+    await service.quiet()
     door = service.gates.before(lambda message: isinstance(message, Claim))
     now = service.clock.now()
     plant(service, *(due(f"due-{number}", now - 5_000, 0) for number in range(3)))
@@ -239,7 +222,7 @@ async def test_a_pause_is_shown_as_long_as_it_lasts(service: ServiceHarness) -> 
     assert (await scrape(service))["reservation_dispatch_paused"] == 0
 
 
-async def test_a_scrape_does_not_wait_for_a_writer_that_hangs(
+async def test_a_scrape_does_not_wait_for_a_disk_that_hangs(
     service: ServiceHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert PENDING in await scrape(service)
@@ -262,7 +245,6 @@ async def test_a_scrape_does_not_wait_for_a_writer_that_hangs(
 
 
 async def test_every_name_is_there_from_the_first_scrape(service: ServiceHarness) -> None:
-    await service.recorder.seen("alarms-counted")
     first = names((await service.get("/metrics")).body.decode())
     await service.hold("seat-1", 60)
     await service.advance(60_000)

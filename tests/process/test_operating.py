@@ -36,7 +36,6 @@ def test_a_service_tells_how_it_is_and_what_it_has(make_server: MakeServer) -> N
     server = make_server(reservations__ttl_seconds_min=1)
     token = keys(server.database, "add", "staff", "--scope", "operate")
     server.start()
-    server.line("alarms-counted")
     for number in range(3):
         body = {"ttlSeconds": 3600}
         server.call("POST", f"/reservations/seat-{number}", body, token=token)

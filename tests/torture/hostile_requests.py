@@ -240,7 +240,6 @@ _EXPECTED_EVENTS = {
     "migrations-applied",
     "alarms-reloaded",
     "service-started",
-    "alarms-counted",
     "integrity-checked",
     "reservation-alarm",
     "request",
