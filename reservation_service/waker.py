@@ -8,6 +8,7 @@ the guarantee is the event loop's own time-out of `HEARTBEAT_S`.
 import asyncio
 from datetime import datetime, timedelta
 
+from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
@@ -17,6 +18,7 @@ HEARTBEAT_S = 1.0
 """The longest time between two looks into the table."""
 
 _JOB = "next-alarm"
+_AT_ONCE = "at-once"
 _FAR = timedelta(days=1)
 
 
@@ -36,8 +38,14 @@ class SchedulerWaker:
         self._clock = clock
         self._armed_at: int | None = None
         self._event = asyncio.Event()
+        scheduler.add_executor(DebugExecutor(), _AT_ONCE)  # it calls, and makes no task of it
         scheduler.add_job(
-            self._ring, _Later(), id=_JOB, misfire_grace_time=None, coalesce=True, max_instances=8
+            self._event.set,
+            _Later(),
+            id=_JOB,
+            executor=_AT_ONCE,
+            misfire_grace_time=None,
+            coalesce=True,
         )
 
     def arm(self, at_ms: int) -> None:
@@ -60,7 +68,3 @@ class SchedulerWaker:
             pass
         self._event.clear()
         self._armed_at = None
-
-    async def _ring(self) -> None:
-        """A coroutine, since APScheduler runs a plain function in a thread pool."""
-        self._event.set()

@@ -11,6 +11,7 @@ from reservation_service import waker as waker_module
 from reservation_service.clock import wall_datetime
 from reservation_service.waker import SchedulerWaker
 from tests.support.clock import START, FakeClock
+from tests.support.harness import threads_accounted_for
 from tests.support.waiting import bounded
 
 
@@ -144,7 +145,8 @@ async def test_the_job_is_permanent_and_never_misses_for_being_late(
     assert job.next_run_time > wall_datetime()
 
 
-async def test_a_tick_needs_no_thread(silent: AsyncIOScheduler, clock: FakeClock) -> None:
-    SchedulerWaker(silent, clock)
-    (job,) = silent.get_jobs()
-    assert asyncio.iscoroutinefunction(job.func)
+async def test_a_tick_needs_no_thread(ticking: AsyncIOScheduler, clock: FakeClock) -> None:
+    with threads_accounted_for():
+        waker = SchedulerWaker(ticking, clock)
+        waker.arm(START + 10)
+        await bounded(waker.wait(), "the waker")
