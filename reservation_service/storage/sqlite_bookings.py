@@ -32,6 +32,10 @@ WHERE r.batch = :batch
 FIRST_PLANNED = """(SELECT min(s.run_at) FROM schedule AS s
                     WHERE s.reservation = t.id AND s.generation = t.generation)"""
 
+# The live holds h of the holder of m, by an index that an expiry need not touch.
+_LIVE_OF_HOLDER = """h.holder = m.holder AND h.expires_at > :now AND h.status = 'held' AND
+    h.confirmed_at IS NULL AND h.released_at IS NULL AND h.holder <> x''"""
+
 # What is to become of each named hold, by the rows before the batch; and how many holds its holder
 # has, where that is limited.
 SORT_NAMED = f"""
@@ -40,9 +44,7 @@ SELECT json_group_array(json_array(m.number - :first, CASE
         WHEN r.status IN ('held', 'confirmed') THEN 'refused'
         ELSE 'held' END,
     CASE WHEN m.max_per_holder > 0 THEN (
-        SELECT count(*) FROM reservation AS h
-        WHERE h.holder = m.holder AND h.expires_at > :now
-          AND h.status = 'held' AND h.holder <> x'') END))
+        SELECT count(*) FROM reservation AS h WHERE {_LIVE_OF_HOLDER}) END))
 FROM ({MESSAGES}) AS m LEFT JOIN reservation AS r ON r.id = m.id
 WHERE m.holder <> x''
 """  # noqa: S608 - a constant, no input in it
@@ -50,9 +52,7 @@ WHERE m.holder <> x''
 # When the first of the holder's holds ends; now, when others of this batch have ended them all.
 LIMITED_UNTIL = f"""
 SELECT json_group_array(json_array(m.id, coalesce((
-    SELECT min(h.expires_at) FROM reservation AS h
-    WHERE h.holder = m.holder AND h.expires_at > :now AND h.status = 'held' AND h.holder <> x''),
-    :now)))
+    SELECT min(h.expires_at) FROM reservation AS h WHERE {_LIVE_OF_HOLDER}), :now)))
 FROM ({MESSAGES}) AS m
 """  # noqa: S608 - a constant, no input in it
 

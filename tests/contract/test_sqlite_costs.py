@@ -24,6 +24,8 @@ FEW, MANY = 100, 5_000
 GROWTH_MAX = 1.1
 """A deeper tree costs a little more; a scan would cost fifty times as much."""
 
+_FRAME_BYTES = 4096 + 24
+
 NAMES = [f"new-{number:03}" for number in range(DUE)]
 
 
@@ -34,6 +36,7 @@ class Costs:
         seed(database, range(pending), lambda number: START + MINUTE_MS + number)
         seed(database, range(due), lambda _: START - 1, lambda number: f"due-{number:03}")
         self.connection = open_durable(database)
+        self._log = database.with_name(f"{database.name}-wal")
         self.statements: list[str] = []
         self._transact = BatchTransaction(FakeClock(), database, epoch=1)
 
@@ -57,6 +60,16 @@ class Costs:
         work()
         self.connection.set_progress_handler(None, 1)
         return steps
+
+    def pages_of(self, work: Callable[[], object]) -> int:
+        """How many pages are written into the log for it."""
+        self.connection.execute("PRAGMA wal_autocheckpoint = 0")  # it only grows
+        before = self._log_bytes()
+        work()
+        return (self._log_bytes() - before) // _FRAME_BYTES
+
+    def _log_bytes(self) -> int:
+        return self._log.stat().st_size if self._log.exists() else 0
 
     def write(self, messages: Sequence[StoreMessage]) -> None:
         self._transact(self.connection, messages)
@@ -144,3 +157,10 @@ def test_a_planted_scan_shows_in_the_steps(scratch: Path) -> None:
 def test_a_hold_takes_few_steps(costs: Costs, count: int, steps_max: int) -> None:
     steps = costs.steps_of(lambda: costs.write(holds(count, is_named=True)))
     assert steps <= count * steps_max, steps / count
+
+
+def test_expiries_write_the_pages_of_their_rows_and_no_index_at_random(scratch: Path) -> None:
+    costs = Costs(scratch / "many.db", due=MANY)
+    with closing(costs.connection):
+        expiries = [Expire(f"due-{number:03}", Trigger.ALARM) for number in range(500)]
+        assert costs.pages_of(lambda: costs.write(expiries)) <= 70

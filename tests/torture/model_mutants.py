@@ -41,6 +41,8 @@ def mutant(name: str, statement: str, old: str, new: str = "") -> Mutant:
 
 
 _NO_SLOT = "alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL,"
+_NOT_ENDED = """h.status = 'held' AND
+    h.confirmed_at IS NULL AND h.released_at IS NULL AND """
 _RUNNING = "id NOT IN (SELECT value FROM json_each(:running))"
 _OWN_GENERATION = "(m.generation IS NULL OR m.generation = r.generation)"
 _SAME_GENERATION = "(n.generation IS NULL OR n.generation = r.generation)"
@@ -171,7 +173,8 @@ MUTANTS = (
     mutant("those in the batch do not count", "limit_holds", "+= 1", "= 1"),
     mutant("no limit is a limit", "SORT_NAMED", "m.max_per_holder > 0", "true"),
     mutant("what is over counts", "SORT_NAMED", " AND h.expires_at > :now"),
-    mutant("what has ended counts", "SORT_NAMED", "h.status = 'held' AND "),
+    mutant("what has ended counts", "SORT_NAMED", _NOT_ENDED),
+    mutant("what a replay has ended counts", "SORT_NAMED", "h.status = 'held' AND"),
     mutant("others' holds count", "SORT_NAMED", "h.holder = m.holder AND "),
     mutant("wait for the last to end", "LIMITED_UNTIL", "min(h.expires_at)", "max(h.expires_at)"),
     mutant("wait for others' to end", "LIMITED_UNTIL", "h.holder = m.holder AND "),
