@@ -179,7 +179,7 @@ class AlarmClock:
 
     async def _settle(self, claimed: Claimed, *, has_failed: bool) -> None:
         """Plan the next attempt; a claim that no longer stands is left alone by the store."""
-        failures = claimed.reservation.alarm_attempts
+        failures = claimed.attempts
         retry = Retry(
             id=claimed.id,
             claim=claimed.claim,

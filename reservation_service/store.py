@@ -21,23 +21,21 @@ from reservation_service.reservation import (
 class Claimed(Struct, frozen=True, array_like=True, gc=False):
     """One attempt that was counted and leased before its handler runs.
 
-    `claim` is a token that is never used twice; `claimed_at` the time of the claiming transaction.
+    `alarm_at` is the time that was asked for (epoch ms), `attempts` counts this one, `claim` is a
+    token that is never used twice, and `claimed_at` the time of the claiming transaction.
     """
 
-    reservation: Reservation
+    id: str
+    generation: int
+    alarm_at: int
+    attempts: int
     claim: int
     claimed_at: int
 
     @property
-    def id(self) -> str:
-        return self.reservation.reservation_id
-
-    @property
     def info(self) -> AlarmInfo:
         """What the handler is told: the time asked for, and the attempts before this one."""
-        row = self.reservation
-        assert row.alarm_at is not None
-        return AlarmInfo(row.alarm_at, row.alarm_retry_count)
+        return AlarmInfo(self.alarm_at, self.attempts - 1)
 
 
 class Retry(Struct, frozen=True, array_like=True, tag=True, gc=False):

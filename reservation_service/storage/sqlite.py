@@ -32,7 +32,6 @@ from reservation_service.reservation import (
     Plan,
     PlanVerdict,
     Release,
-    Reservation,
 )
 from reservation_service.storage.sqlite_alarms import CLAIM, DUE, NEXT_DUE, RECORD_FAILED, RETRY
 from reservation_service.storage.sqlite_bookings import (
@@ -52,7 +51,7 @@ from reservation_service.storage.sqlite_bookings import (
 from reservation_service.storage.sqlite_errors import failure_before_commit, failure_of_commit
 from reservation_service.storage.sqlite_messages import KINDS, MESSAGES, MessageTable, Span
 from reservation_service.storage.sqlite_purge import purge_some
-from reservation_service.storage.sqlite_reads import ROW, ROWS
+from reservation_service.storage.sqlite_reads import ROW
 from reservation_service.storage.sqlite_schedule import (
     FIRE,
     FIRE_ADVANCE,
@@ -91,7 +90,7 @@ UPDATE namespace SET epoch = epoch + 1 RETURNING epoch, destroyed_at IS NOT NULL
 
 _BATCHES_PER_EPOCH = 1 << 32
 _encode = msgspec.json.Encoder().encode
-_decode_rows = msgspec.json.Decoder(list[Reservation], strict=False).decode
+_decode_due = msgspec.json.Decoder(list[tuple[str, int, int, int]]).decode
 _decode_outcomes = msgspec.json.Decoder(list[Outcome], strict=False).decode
 
 
@@ -319,12 +318,12 @@ class _Statements:
             "limit": claim.limit,
             "lease_ms": claim.lease_ms,
         }
-        values["ids"] = self._connection.execute(DUE, values).fetchone()[0]
-        if values["ids"] == "[]":
+        values["rows"], due = self._connection.execute(DUE, values).fetchone()
+        if due == "[]":
             return []
         self._connection.execute(CLAIM, values)
-        rows = _decode_rows(self._connection.execute(ROWS, values).fetchone()[0])
-        return [Claimed(row, values["batch"], values["now"]) for row in rows]
+        batch, now = self._shared["batch"], self._shared["now"]
+        return [Claimed(*one, batch, now) for one in _decode_due(due)]
 
     def _sort(self, holds: list[Hold], span: Span) -> dict[str, list[Hold]]:
         """Who is renewed, held, limited or refused; anonymous holds need no sorting."""

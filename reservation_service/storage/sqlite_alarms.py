@@ -30,11 +30,13 @@ FROM ({MESSAGES}) AS m
 WHERE r.id = m.id AND r.alarm_claim = m.claim
 """  # noqa: S608 - a constant, no input in it
 
+# What is claimed, and the attempts at it with the one that is to begin.
 # A lease that is over says that nobody knows of the attempt, unless it is at work in this process.
 # An alarm that was set anew has no claim, and waits for no attempt at an older one.
 DUE = """
-SELECT json_group_array(id)
-FROM (SELECT id FROM reservation
+SELECT json_group_array(rowid),
+       json_group_array(json_array(id, generation, alarm_at, alarm_attempts + 1))
+FROM (SELECT rowid, id, generation, alarm_at, alarm_attempts FROM reservation
       WHERE alarm_dispatch_at <= :now
         AND (alarm_claim IS NULL OR id NOT IN (SELECT value FROM json_each(:running)))
       ORDER BY alarm_dispatch_at LIMIT :limit)
@@ -43,7 +45,7 @@ FROM (SELECT id FROM reservation
 CLAIM = """
 UPDATE reservation
 SET alarm_attempts = alarm_attempts + 1, alarm_dispatch_at = :now + :lease_ms, alarm_claim = :batch
-WHERE id IN (SELECT value FROM json_each(:ids))
+WHERE rowid IN (SELECT value FROM json_each(:rows))
 """
 
 # A first attempt that was cut short runs again at once; a row that was cut short twice or more

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from reservation_service.reservation import Expire, Trigger
 from reservation_service.store import Claim, Claimed
@@ -60,9 +61,9 @@ async def test_a_claim_counts_the_attempt_and_leases_it(
     await hold(opened, "seat-1", ttl_ms=5_000)
     clock.advance(5_070)
     claimed = await one_claim(opened)
-    assert (claimed.id, claimed.claimed_at) == ("seat-1", DEADLINE + 70)
+    assert (claimed.id, claimed.generation) == ("seat-1", 1)
+    assert (claimed.attempts, claimed.claimed_at) == (1, DEADLINE + 70)
     assert (claimed.info.scheduled_time, claimed.info.retry_count) == (DEADLINE, 0)
-    assert claimed.reservation.alarm_running
     assert slot(engine) == {
         "alarm_at": DEADLINE,
         "alarm_dispatch_at": DEADLINE + 70 + LEASE_MS,
@@ -258,12 +259,7 @@ async def test_settling_an_unknown_name_is_harmless(
     await hold(opened, "seat-1", ttl_ms=5_000)
     clock.advance(5_000)
     claimed = await one_claim(opened)
-    lost = Claimed(
-        reservation=await opened.store.read("seat-9"),
-        claim=claimed.claim,
-        claimed_at=claimed.claimed_at,
-    )
-    await fail(opened, lost)
+    await fail(opened, replace(claimed, id="seat-9"))
     assert slot(engine)["is_claimed"]
     assert engine.row("seat-9") is None
 

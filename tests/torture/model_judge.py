@@ -95,7 +95,10 @@ def _claimed_differences(
         assert isinstance(one, Claimed)
         if (one.claim, one.claimed_at) != (met.batch, met.now):
             yield f"claim {one.claim} at {one.claimed_at}, not {met.batch} at {met.now}"
-        yield from _shown_differences(expected.row(one.id), one.reservation)
+        row = expected.row(one.id)
+        told = one.generation, one.alarm_at, one.attempts
+        if row is None or told != (row.generation, row.alarm_at, row.alarm_attempts):
+            yield f"{one} is told for {row}"
 
 
 def _head_differences(

@@ -277,7 +277,8 @@ MUTANTS = (
     mutant("a new alarm waits for an old attempt", "DUE", "alarm_claim IS NULL OR "),
     mutant("claim more than asked for", "DUE", " LIMIT :limit"),
     mutant("claim the last due first", "DUE", "BY alarm_dispatch_at", "BY alarm_dispatch_at DESC"),
-    mutant("claim everybody", "CLAIM", "id IN (SELECT value FROM json_each(:ids))", "true"),
+    mutant("claim everybody", "CLAIM", "rowid IN (SELECT value FROM json_each(:rows))", "true"),
+    mutant("the last attempt is told", "DUE", "alarm_attempts + 1", "alarm_attempts"),
     mutant("attempts are not counted", "CLAIM", "alarm_attempts + 1", "max(alarm_attempts, 1)"),
     # OUTCOMES and the head of the due index
     mutant("wake for what is at work", "OUTCOMES", _RUNNING, "true"),

@@ -123,10 +123,10 @@ class Ledger:
         """These attempts begin, while others are still at work in the same process."""
         at_work = {_slot_of(one) for one in running if (one.id, one.claim) not in self._settled}
         for one in claimed:
-            row, slot = one.reservation, _slot_of(one)
-            if row.alarm_attempts <= self._attempts.get(slot, 0):
-                self.broken.append(f"attempt {row.alarm_attempts} again: {slot}")
-            self._attempts[slot] = row.alarm_attempts
+            slot = _slot_of(one)
+            if one.attempts <= self._attempts.get(slot, 0):
+                self.broken.append(f"attempt {one.attempts} again: {slot}")
+            self._attempts[slot] = one.attempts
             if slot in at_work and slot not in self._anew:
                 self.broken.append(f"{slot} is claimed while its attempt is at work")
             if one.claimed_at < one.info.scheduled_time:
@@ -185,7 +185,7 @@ class Ledger:
 
 
 def _slot_of(claimed: Claimed) -> Slot:
-    return claimed.id, claimed.reservation.generation, claimed.info.scheduled_time
+    return claimed.id, claimed.generation, claimed.info.scheduled_time
 
 
 def _taken_back(told: Reservation, row: tuple[str, int, str, int, int] | None) -> Iterator[str]:

@@ -105,7 +105,18 @@ class Shelf:
         ]
         taken = free[: claim.limit]
         self._due = [one for one in self._due if one not in taken]
-        return [Claimed(one, len(self.claims), self._clock.now()) for one in taken]
+        return [self._claimed(one) for one in taken]
+
+    def _claimed(self, row: Reservation) -> Claimed:
+        assert row.alarm_at is not None
+        return Claimed(
+            row.reservation_id,
+            row.generation,
+            row.alarm_at,
+            row.alarm_attempts,
+            len(self.claims),
+            self._clock.now(),
+        )
 
     async def apply(self, message: Message) -> Outcome:
         self.applied.append(message.id)

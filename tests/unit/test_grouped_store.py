@@ -66,7 +66,7 @@ class Disk:
 
     def _result(self, message: StoreMessage) -> Result:
         if isinstance(message, Claim):
-            return [Claimed(row("seat-5"), 1, 0)]
+            return [Claimed("seat-5", 1, 0, 1, 1, 0)]
         assert message.id is not None
         return Outcome(True, True, 0, row(message.id))
 

@@ -61,7 +61,7 @@ def row(name: str) -> Reservation:
 
 def result(message: StoreMessage) -> Result:
     if isinstance(message, Claim):
-        return [Claimed(row(name), 1 << 40, 1_000) for name in ("seat-13", "seat-14")]
+        return [Claimed(name, 1, 900, 1, 1 << 40, 1_000) for name in ("seat-13", "seat-14")]
     if isinstance(message, Purge):
         return Purged(1, 2, message)
     if isinstance(message, Probe):
