@@ -47,14 +47,20 @@ class Disk(sqlite3.Connection):
 
     _world: World | None = None
     _crash: Callable[[str], None]
+    _committed: Callable[[], None]
     _is_on = True
 
-    def attach(self, world: World, crash: Callable[[str], None]) -> None:
-        """Faults may strike from now on; `crash` is told where one ended the process."""
+    def attach(
+        self, world: World, crash: Callable[[str], None], committed: Callable[[], None]
+    ) -> None:
+        """Faults may strike from now on; `crash` is told where one ended the process.
+
+        `committed` is told of each COMMIT before anything can go wrong behind it.
+        """
         self.create_function("planted", 3, partial(_is_planted, world))
         for plant in _PLANTS:
             super().execute(plant)
-        self._world, self._crash = world, crash
+        self._world, self._crash, self._committed = world, crash, committed
 
     @property
     def in_transaction(self) -> bool:
@@ -88,12 +94,18 @@ class Disk(sqlite3.Connection):
         if world.strikes("crash-before-commit"):
             self._die("before COMMIT")
         if world.strikes("commit-unknown"):
-            super().execute(world.chance.choice(("COMMIT", "ROLLBACK")))
+            self._end(world.chance.choice(("COMMIT", "ROLLBACK")))
             raise _error(sqlite3.SQLITE_IOERR_FSYNC)
         self._meet_trouble(world, (sqlite3.SQLITE_BUSY,))
-        cursor = super().execute("COMMIT")
+        cursor = self._end("COMMIT")
         if world.strikes("crash-after-commit"):
             self._die("after COMMIT")
+        return cursor
+
+    def _end(self, how: str) -> sqlite3.Cursor:
+        cursor = super().execute(how)
+        if how == "COMMIT":
+            self._committed()
         return cursor
 
     def _die(self, where: str) -> None:

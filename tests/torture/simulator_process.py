@@ -100,7 +100,7 @@ class Process:
         """Reload and serve."""
         migrate(self._disk, _MIGRATIONS)
         create_message_table(self._disk)
-        self._disk.attach(self.world, self.crash)
+        self._disk.attach(self.world, self.crash, self._watch.committed)
         sizes = self._sizes
         seed = self.world.chance.randrange(10**9)
         recovery = sqlite_start.Recovery(sizes.first_ms, sizes.cap_ms, seed)

@@ -48,6 +48,14 @@ class Slot(NamedTuple):
         return self.generation, self.status, self.expires_at
 
 
+class _Batch(NamedTuple):
+    """A transaction at work: its messages, their rows as they were, and when it began."""
+
+    messages: Sequence[StoreMessage]
+    before: dict[str, Slot]
+    began_at: int
+
+
 class Watch:
     """The checks of one process; what is not as it must be is complained of at once."""
 
@@ -59,6 +67,7 @@ class Watch:
         self._disk = disk
         self._clock = clock
         self._max_per_holder = max_per_holder
+        self._at_work: _Batch | None = None
         self._changes = 0
         self._last_look = 0.0
         self._vain_looks = 0
@@ -72,9 +81,27 @@ class Watch:
 
     @contextmanager
     def batch(self, messages: Sequence[StoreMessage]) -> Iterator[None]:
-        """One transaction: what a crash would keep after it is all that was promised so far."""
-        before, began_at = self._slots(messages), self._clock.now()
+        """One transaction: it may fail or crash, and whoever is answered has its COMMIT."""
+        self._at_work = _Batch(messages, self._slots(messages), self._clock.now())
         yield
+        if self._at_work is not None:
+            self._world.complain(f"answered without a COMMIT: {_shown(messages)}")
+
+    def committed(self) -> None:
+        """What a crash would keep from now on is all that was promised so far.
+
+        Asked at the COMMIT itself: what a crash or a lost answer right behind it leaves counts.
+        """
+        batch, self._at_work = self._at_work, None
+        if batch is None:  # the start's own
+            return
+        try:
+            self._judge(batch)
+        except sqlite3.Error as error:  # the transaction would take it for the disk's
+            self._world.complain(f"the simulator is broken: {error!r}")
+
+    def _judge(self, batch: _Batch) -> None:
+        messages, before, began_at = batch
         after = self._slots(messages)
         has_claim = any(isinstance(message, Claim) for message in messages)
         for message in messages:
@@ -93,7 +120,7 @@ class Watch:
         if not all(isinstance(message, Claim) for message in messages):
             self._vain_looks = 0
         if self._disk.total_changes > self._changes:
-            self._look_at_the_image(", ".join(map(_shown, messages)))
+            self._look_at_the_image(_shown(messages))
 
     def look(self, *, is_vain: bool) -> None:
         """The dispatcher has looked; again and again in vain without a reason is a busy loop."""
@@ -125,7 +152,7 @@ class Watch:
         if before is None or before.alarm_at != after.alarm_at:
             self._ledger.count_anew(slot)  # also where an attempt goes on to what is due next
         if after.claim is None or may_be_claimed:
-            is_anew = after.attempts == 0 or may_be_claimed
+            is_anew = after.attempts <= int(may_be_claimed)  # the claim has counted its own
             self._ledger.set_anew(slot, counts_anew=is_anew)
 
     def _changed(
@@ -163,6 +190,6 @@ def check_image(world: World, ledger: Ledger, image: bytes) -> None:
             world.complain(complaint)
 
 
-def _shown(message: StoreMessage) -> str:
-    kind = type(message).__name__
-    return kind if message.id is None else f"{kind} {message.id}"
+def _shown(messages: Sequence[StoreMessage]) -> str:
+    kinds = ((type(message).__name__, message.id) for message in messages)
+    return ", ".join(kind if name is None else f"{kind} {name}" for kind, name in kinds)
