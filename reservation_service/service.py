@@ -15,10 +15,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.schedulers.background import BackgroundScheduler
 
 from reservation_service.actor import ReservationNamespace
 from reservation_service.admission import Admission
@@ -46,6 +47,8 @@ from reservation_service.web.lists import Lists
 from reservation_service.web.schedules import Schedules
 from reservation_service.web.server import BACKLOG, HttpServer
 from reservation_service.web.streams import Frames, Readers, StreamLimits, Streams
+
+S = TypeVar("S", AsyncIOScheduler, BackgroundScheduler)
 
 STOP_SECONDS_MAX = 4.5
 """The whole of a stop, whatever clients do."""
@@ -211,12 +214,11 @@ class Service:
             queue_max=settings.writer.queue_max,
             batches_at_once=BATCHES_AT_ONCE_MAX if settings.writer.own_process else 1,
         )
-        scheduler = self._start_scheduler()
         namespace = ReservationNamespace(store, _hold_limits(settings))
         alarm_clock = AlarmClock(
             store,
             namespace,
-            self._waker or SchedulerWaker(scheduler, self._clock),
+            self._waker or self._open_waker(),
             self._clock,
             policy=RetryPolicy(
                 settings.alarms.retry_first_ms, settings.alarms.retry_cap_ms, self._jitter
@@ -234,7 +236,8 @@ class Service:
         )
         self._run(alarm_clock.run())
         self._run(self._check_integrity(engine))
-        schedule_chores(scheduler, settings, store, engine, self._clock, self._observe)
+        chores = self._started(AsyncIOScheduler(timezone=UTC))
+        schedule_chores(chores, settings, store, engine, self._clock, self._observe)
         limits = _api_limits(settings)
         routes = [
             *Api(namespace, limits).routes(),
@@ -255,8 +258,10 @@ class Service:
         streams = Streams(feed, self._readers, self._clock, self._observe, stream_limits)
         return Events(feed, streams)
 
-    def _start_scheduler(self) -> AsyncIOScheduler:
-        scheduler = AsyncIOScheduler(timezone=UTC)
+    def _open_waker(self) -> SchedulerWaker:
+        return SchedulerWaker(self._started(BackgroundScheduler(timezone=UTC)), self._clock)
+
+    def _started(self, scheduler: S) -> S:
         scheduler.start()
         self._opened.callback(scheduler.shutdown, wait=False)
         return scheduler

@@ -1,7 +1,8 @@
 """APScheduler as the alarm clock's waker.
 
 One permanent job that is moved earlier when a commit brings an earlier alarm; all it does is set
-an event. APScheduler follows the wall clock, which may be stepped, so its tick is precision only:
+an event. Its scheduler sleeps on a thread, since the event loop counts its sleep in milliseconds,
+rounded up. APScheduler follows the wall clock, which may be stepped, so its tick is precision only:
 the guarantee is the event loop's own time-out of `HEARTBEAT_S`.
 """
 
@@ -9,7 +10,7 @@ import asyncio
 from datetime import datetime, timedelta
 
 from apscheduler.executors.debug import DebugExecutor
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from reservation_service.clock import Clock, wall_datetime
@@ -31,16 +32,17 @@ class _Later(BaseTrigger):  # type: ignore[misc]
 
 
 class SchedulerWaker:
-    """Implements `alarms.Waker` on a started AsyncIOScheduler that others may share."""
+    """Implements `alarms.Waker` on a started scheduler, for the event loop that runs now."""
 
-    def __init__(self, scheduler: AsyncIOScheduler, clock: Clock) -> None:
+    def __init__(self, scheduler: BackgroundScheduler, clock: Clock) -> None:
         self._scheduler = scheduler
         self._clock = clock
         self._armed_at: int | None = None
         self._event = asyncio.Event()
-        scheduler.add_executor(DebugExecutor(), _AT_ONCE)  # it calls, and makes no task of it
+        loop = asyncio.get_running_loop()
+        scheduler.add_executor(DebugExecutor(), _AT_ONCE)  # it calls, and asks no other thread
         scheduler.add_job(
-            self._event.set,
+            lambda: loop.call_soon_threadsafe(self._event.set),
             _Later(),
             id=_JOB,
             executor=_AT_ONCE,

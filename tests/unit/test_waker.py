@@ -1,11 +1,11 @@
 """APScheduler for precision, the event loop's own time-out for the guarantee."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.schedulers.background import BackgroundScheduler
 
 from reservation_service import waker as waker_module
 from reservation_service.clock import wall_datetime
@@ -16,23 +16,23 @@ from tests.support.waiting import bounded
 
 
 @pytest.fixture
-async def silent() -> AsyncIterator[AsyncIOScheduler]:
+def silent() -> Iterator[BackgroundScheduler]:
     """A scheduler that keeps its jobs and never runs one."""
-    scheduler = AsyncIOScheduler(timezone=UTC)
+    scheduler = BackgroundScheduler(timezone=UTC)
     scheduler.start(paused=True)
     yield scheduler
     scheduler.shutdown(wait=False)
 
 
 @pytest.fixture
-async def ticking() -> AsyncIterator[AsyncIOScheduler]:
-    scheduler = AsyncIOScheduler(timezone=UTC)
+def ticking() -> Iterator[BackgroundScheduler]:
+    scheduler = BackgroundScheduler(timezone=UTC)
     scheduler.start()
     yield scheduler
     scheduler.shutdown(wait=False)
 
 
-def planned(scheduler: AsyncIOScheduler) -> float:
+def planned(scheduler: BackgroundScheduler) -> float:
     """Seconds from now to the next run of the only job."""
     (job,) = scheduler.get_jobs()
     seconds: float = (job.next_run_time - wall_datetime()).total_seconds()
@@ -47,7 +47,7 @@ async def elapsed(waker: SchedulerWaker) -> float:
 
 
 async def test_an_earlier_alarm_moves_the_tick_and_a_later_one_does_not(
-    silent: AsyncIOScheduler, clock: FakeClock
+    silent: BackgroundScheduler, clock: FakeClock
 ) -> None:
     waker = SchedulerWaker(silent, clock)
     waker.arm(START + 800)
@@ -58,13 +58,13 @@ async def test_an_earlier_alarm_moves_the_tick_and_a_later_one_does_not(
     assert planned(silent) == pytest.approx(0.4, abs=0.1)
 
 
-async def test_it_wakes_at_the_armed_time(ticking: AsyncIOScheduler, clock: FakeClock) -> None:
+async def test_it_wakes_at_the_armed_time(ticking: BackgroundScheduler, clock: FakeClock) -> None:
     waker = SchedulerWaker(ticking, clock)
     waker.arm(START + 30)
     assert 0.029 <= await elapsed(waker) < 0.5
 
 
-async def test_it_wakes_again_and_again(ticking: AsyncIOScheduler, clock: FakeClock) -> None:
+async def test_it_wakes_again_and_again(ticking: BackgroundScheduler, clock: FakeClock) -> None:
     waker = SchedulerWaker(ticking, clock)
     for _ in range(3):
         waker.arm(START + 10)
@@ -72,7 +72,7 @@ async def test_it_wakes_again_and_again(ticking: AsyncIOScheduler, clock: FakeCl
 
 
 async def test_what_is_due_already_wakes_at_once(
-    silent: AsyncIOScheduler, clock: FakeClock
+    silent: BackgroundScheduler, clock: FakeClock
 ) -> None:
     waker = SchedulerWaker(silent, clock)
     waker.arm(START)
@@ -82,7 +82,7 @@ async def test_what_is_due_already_wakes_at_once(
 
 
 async def test_the_heartbeat_wakes_although_the_scheduler_is_silent(
-    silent: AsyncIOScheduler, clock: FakeClock
+    silent: BackgroundScheduler, clock: FakeClock
 ) -> None:
     waker = SchedulerWaker(silent, clock)
     waker.arm(START + 1)
@@ -90,7 +90,7 @@ async def test_the_heartbeat_wakes_although_the_scheduler_is_silent(
 
 
 async def test_the_heartbeat_needs_no_alarm(
-    silent: AsyncIOScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    silent: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waker_module, "HEARTBEAT_S", 0.02)
     assert await elapsed(SchedulerWaker(silent, clock)) >= 0.019
@@ -100,7 +100,7 @@ def test_no_sleep_is_longer_than_a_second() -> None:
     assert waker_module.HEARTBEAT_S <= 1.0
 
 
-async def test_it_is_disarmed_once_it_woke(silent: AsyncIOScheduler, clock: FakeClock) -> None:
+async def test_it_is_disarmed_once_it_woke(silent: BackgroundScheduler, clock: FakeClock) -> None:
     waker = SchedulerWaker(silent, clock)
     waker.arm(START)
     await bounded(waker.wait(), "the waker")
@@ -109,7 +109,7 @@ async def test_it_is_disarmed_once_it_woke(silent: AsyncIOScheduler, clock: Fake
 
 
 async def test_an_alarm_beyond_the_heartbeat_costs_the_scheduler_nothing(
-    silent: AsyncIOScheduler, clock: FakeClock
+    silent: BackgroundScheduler, clock: FakeClock
 ) -> None:
     waker = SchedulerWaker(silent, clock)
     waker.arm(START + 3_600_000)
@@ -117,7 +117,7 @@ async def test_an_alarm_beyond_the_heartbeat_costs_the_scheduler_nothing(
 
 
 async def test_an_alarm_armed_during_a_wake_is_not_lost(
-    silent: AsyncIOScheduler, clock: FakeClock
+    silent: BackgroundScheduler, clock: FakeClock
 ) -> None:
     waker = SchedulerWaker(silent, clock)
     waiting = asyncio.create_task(waker.wait())
@@ -135,7 +135,7 @@ def test_the_trigger_is_always_later_than_now(late: timedelta) -> None:
 
 
 async def test_the_job_is_permanent_and_never_misses_for_being_late(
-    ticking: AsyncIOScheduler, clock: FakeClock
+    ticking: BackgroundScheduler, clock: FakeClock
 ) -> None:
     waker = SchedulerWaker(ticking, clock)
     waker.arm(START + 10)
@@ -145,8 +145,11 @@ async def test_the_job_is_permanent_and_never_misses_for_being_late(
     assert job.next_run_time > wall_datetime()
 
 
-async def test_a_tick_needs_no_thread(ticking: AsyncIOScheduler, clock: FakeClock) -> None:
+async def test_a_tick_needs_no_thread_but_the_schedulers_own(clock: FakeClock) -> None:
     with threads_accounted_for():
-        waker = SchedulerWaker(ticking, clock)
+        scheduler = BackgroundScheduler(timezone=UTC, daemon=False)
+        scheduler.start()
+        waker = SchedulerWaker(scheduler, clock)
         waker.arm(START + 10)
         await bounded(waker.wait(), "the waker")
+        scheduler.shutdown(wait=False)
