@@ -32,8 +32,15 @@ def ticking() -> Iterator[BackgroundScheduler]:
     scheduler.shutdown(wait=False)
 
 
-def planned(scheduler: BackgroundScheduler) -> float:
+@pytest.fixture(autouse=True)
+def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waker_module, "SETTLED_S", 0)
+
+
+async def planned(scheduler: BackgroundScheduler) -> float:
     """Seconds from now to the next run of the only job."""
+    for _ in range(3):
+        await asyncio.sleep(0)
     (job,) = scheduler.get_jobs()
     seconds: float = (job.next_run_time - wall_datetime()).total_seconds()
     return seconds
@@ -51,11 +58,11 @@ async def test_an_earlier_alarm_moves_the_tick_and_a_later_one_does_not(
 ) -> None:
     waker = SchedulerWaker(silent, clock)
     waker.arm(START + 800)
-    assert planned(silent) == pytest.approx(0.8, abs=0.1)
+    assert await planned(silent) == pytest.approx(0.8, abs=0.1)
     waker.arm(START + 400)
-    assert planned(silent) == pytest.approx(0.4, abs=0.1)
+    assert await planned(silent) == pytest.approx(0.4, abs=0.1)
     waker.arm(START + 900)
-    assert planned(silent) == pytest.approx(0.4, abs=0.1)
+    assert await planned(silent) == pytest.approx(0.4, abs=0.1)
 
 
 async def test_it_wakes_at_the_armed_time(ticking: BackgroundScheduler, clock: FakeClock) -> None:
@@ -100,12 +107,51 @@ def test_no_sleep_is_longer_than_a_second() -> None:
     assert waker_module.HEARTBEAT_S <= 1.0
 
 
+async def test_the_job_is_moved_once_for_all_that_is_armed_before_it_settles(
+    silent: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waker, moves = SchedulerWaker(silent, clock), []
+    monkeypatch.setattr(silent, "modify_job", lambda *_, **kw: moves.append(kw["next_run_time"]))
+    for at in (800, 700, 600):
+        waker.arm(START + at)
+    assert moves == []
+    await planned(silent)
+    assert len(moves) == 1
+    assert (moves[0] - wall_datetime()).total_seconds() == pytest.approx(0.6, abs=0.1)
+
+
+async def test_an_alarm_that_is_very_near_does_not_wait_until_it_settles(
+    silent: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waker_module, "SETTLED_S", 0.01)
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START + 500)
+    waker.arm(START + 20)
+    (job,) = silent.get_jobs()
+    assert (job.next_run_time - wall_datetime()).total_seconds() < 0.1
+
+
+async def test_nothing_is_moved_after_the_end(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = BackgroundScheduler(timezone=UTC)
+    scheduler.start()
+    waker = SchedulerWaker(scheduler, clock)
+    waker.arm(START + 500)
+    scheduler.shutdown(wait=False)
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert complaints == []
+
+
 async def test_it_is_disarmed_once_it_woke(silent: BackgroundScheduler, clock: FakeClock) -> None:
     waker = SchedulerWaker(silent, clock)
     waker.arm(START)
     await bounded(waker.wait(), "the waker")
     waker.arm(START + 500)
-    assert planned(silent) == pytest.approx(0.5, abs=0.1)
+    assert await planned(silent) == pytest.approx(0.5, abs=0.1)
 
 
 async def test_an_alarm_beyond_the_heartbeat_costs_the_scheduler_nothing(
@@ -113,7 +159,7 @@ async def test_an_alarm_beyond_the_heartbeat_costs_the_scheduler_nothing(
 ) -> None:
     waker = SchedulerWaker(silent, clock)
     waker.arm(START + 3_600_000)
-    assert planned(silent) > 80_000
+    assert await planned(silent) > 80_000
 
 
 async def test_an_alarm_armed_during_a_wake_is_not_lost(
