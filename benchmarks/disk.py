@@ -10,19 +10,23 @@ _PAGES = 256
 _SYNCS = 50
 
 
-def sync_ms(folder: Path) -> float:
-    """The median time of writing a page into a file that is there, and of its fdatasync."""
+def sync_ms(folder: Path, every_s: float = 0) -> float:
+    """The median time of writing a page into a file that is there, and of its fdatasync.
+
+    `every_s` is how long nothing is done before each: an idle disk, or machine, has to wake.
+    """
     file = folder / "sync"
     file.write_bytes(_PAGE * _PAGES)
     descriptor = os.open(file, os.O_RDWR)
     try:
         os.fsync(descriptor)
-        return median(_sync(descriptor, number % _PAGES) for number in range(_SYNCS))
+        return median(_sync(descriptor, number % _PAGES, every_s) for number in range(_SYNCS))
     finally:
         os.close(descriptor)
 
 
-def _sync(descriptor: int, page: int) -> float:
+def _sync(descriptor: int, page: int, every_s: float) -> float:
+    time.sleep(every_s)
     began = time.perf_counter()
     os.pwrite(descriptor, _PAGE, page * len(_PAGE))
     os.fdatasync(descriptor)

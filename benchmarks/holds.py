@@ -10,6 +10,8 @@ from benchmarks.report import Aim, Benchmark, Beside, Sheet, Size, at_least, at_
 _CONNECTIONS = (1, 16, 64, 256)
 _AIMED = 64
 _BARE = "bare aiohttp"
+_BETWEEN_LONE_S = 0.001
+"""About as long as the disk is idle between two holds of one connection."""
 
 
 def measure(sheet: Sheet, size: Size) -> None:
@@ -21,7 +23,7 @@ def measure(sheet: Sheet, size: Size) -> None:
         Program(service(folder / "logged.db"), folder, log__access=True) as logged,
     ):
         for _ in range(size.rounds):
-            sync = sync_ms(folder)
+            sync = sync_ms(folder, _BETWEEN_LONE_S)
             sheet.add("1 sync of the disk", "ms", sync)
             for connections in _CONNECTIONS:
                 at = partial(compare, connections=connections, seconds=size.seconds)

@@ -29,7 +29,7 @@ def measure(sheet: Sheet, size: Size) -> None:
     seconds = count * _STEP_MS / 1000
     for _ in range(size.rounds):
         with scratch() as folder:
-            sync = sync_ms(folder)
+            sync = sync_ms(folder, _STEP_MS / 1000)
             idle = _alarms(folder, count, lambda _: None)
             busy = _alarms(folder, count, lambda one: drive(one, "hold", _CONNECTIONS, seconds))
             jobs = _jobs(folder, count)
