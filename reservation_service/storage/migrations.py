@@ -24,8 +24,14 @@ class Migration:
 
 
 def load_migrations(engine: str, directory: Path | None = None) -> list[Migration]:
-    """The migrations of one engine, in order. Numbers start at 1 and leave no gap."""
-    files = sorted((directory or _directory(engine)).glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    """The migrations of one engine, in order. Numbers start at 1 and leave no gap.
+
+    Raises StartupError when there are none.
+    """
+    folder = directory or _directory(engine)
+    files = sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    if not files:
+        raise StartupError(f"The program's own files are missing: {folder}; install it again.")
     migrations = [Migration(int(f.name[:4]), f.stem, f.read_text("utf-8")) for f in files]
     versions = [migration.version for migration in migrations]
     assert versions == list(range(1, len(files) + 1)), versions

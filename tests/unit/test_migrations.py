@@ -188,3 +188,8 @@ def test_event_numbers_are_never_given_out_again(connection: sqlite3.Connection)
     first = connection.execute(insert).fetchone()[0]
     connection.execute("DELETE FROM event")
     assert connection.execute(insert).fetchone()[0] > first
+
+
+def test_a_program_without_its_migrations_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match=r"missing: .*/nowhere; install it"):
+        load_migrations("sqlite", tmp_path / "nowhere")
