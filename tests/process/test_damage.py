@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+from tests.process.commands import run
 from tests.process.server import PATIENCE_S, Server
 
 HALF_A_BODY = (
@@ -64,10 +65,10 @@ def test_a_replaced_database_ends_the_process(server: Server) -> None:
     check_it_ends_with(server, "The database cannot be used any more")
 
 
-def corrupt_a_page_of(database: Path, table: str) -> None:
+def corrupt_a_page_of(database: Path, name: str) -> None:
     with closing(sqlite3.connect(database)) as connection:
         find = "SELECT rootpage FROM sqlite_schema WHERE name = ?"
-        (page,) = connection.execute(find, [table]).fetchone()
+        (page,) = connection.execute(find, [name]).fetchone()
         (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     with database.open("r+b") as file:
         file.seek((page - 1) * page_bytes)
@@ -77,6 +78,15 @@ def corrupt_a_page_of(database: Path, table: str) -> None:
 def test_a_corrupt_page_is_found_behind_the_traffic_and_ends_the_process(server: Server) -> None:
     server.start().hold("before", 3600)
     server.stop()
-    corrupt_a_page_of(server.database, "event")
+    corrupt_a_page_of(server.database, "event_reservation")
     server.start()
     check_it_ends_with(server, "*** in database main ***")
+
+
+def test_a_corrupt_page_that_a_start_looks_at_is_told_at_once(server: Server) -> None:
+    server.start().hold("before", 3600)
+    server.stop()
+    corrupt_a_page_of(server.database, "event")
+    refused = run("serve", "--database", str(server.database), "--port", "0")
+    assert refused.returncode == 1
+    assert "malformed" in refused.stderr
