@@ -27,11 +27,15 @@ def bug(plant: Plant) -> Plant:
     return plant
 
 
+_COMMITTED_AT_ONCE = 4
+
+
 class _LateConnection:
-    """Commits a transaction only when the next one begins."""
+    """Commits a few transactions as one, when the next one begins."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._begun = 0
 
     @property
     def in_transaction(self) -> bool:
@@ -40,8 +44,12 @@ class _LateConnection:
     def execute(self, sql: str, values: Mapping[str, object] | None = None) -> object:
         if sql == "COMMIT":
             return None
-        if sql.startswith("BEGIN") and self.in_transaction:
-            self._connection.execute("COMMIT")
+        if sql.startswith("BEGIN"):
+            self._begun += 1
+            if self.in_transaction and self._begun % _COMMITTED_AT_ONCE:
+                return None
+            if self.in_transaction:
+                self._connection.execute("COMMIT")
         return self._connection.execute(sql, values or {})
 
 
@@ -49,13 +57,16 @@ class _LateConnection:
 def answer_before_commit() -> None:
     """Callers hear of a change while its transaction is still open."""
     run = sqlite.BatchTransaction.__call__
+    late: list[_LateConnection] = []
 
     def run_late(
         self: sqlite.BatchTransaction,
         connection: sqlite3.Connection,
         messages: Sequence[StoreMessage],
     ) -> tuple[list[Result], int | None]:
-        return run(self, _LateConnection(connection), messages)  # type: ignore[arg-type]
+        if not late:
+            late.append(_LateConnection(connection))
+        return run(self, late[0], messages)  # type: ignore[arg-type]
 
     sqlite.BatchTransaction.__call__ = run_late  # type: ignore[method-assign]
 
