@@ -16,6 +16,12 @@ _BUSY_TIMEOUT_S = 1.0
 _CACHE_KIB = 16_384
 _STATEMENTS_MAX = 256
 _WAL_BYTES_KEPT_MAX = 64 * 1024 * 1024
+_WAL_PAGES = 2_500
+"""Then it is copied into the database: 10 MiB, which a start after a crash reads in milliseconds.
+
+SQLite's own 1,000 cost a twelfth of the holds/s with 100,000 pending, since the same pages of
+indexes are copied more often.
+"""
 
 
 def connect_to_write(database: Path) -> sqlite3.Connection:
@@ -47,6 +53,7 @@ def make_durable(connection: sqlite3.Connection) -> None:
     for pragma in (
         "synchronous = FULL",
         f"cache_size = -{_CACHE_KIB}",
+        f"wal_autocheckpoint = {_WAL_PAGES}",
         f"journal_size_limit = {_WAL_BYTES_KEPT_MAX}",
     ):
         connection.execute(f"PRAGMA {pragma}")

@@ -22,7 +22,7 @@ from tests.torture.traffic import Ledger, Traffic
 BURST_S, SHORT_BURST_S = 60, 6
 MIB = 1024 * 1024
 BURST_BYTES_MAX = 16 * MIB
-"""A checkpoint is due at 4 MiB; the rest is leave to be late."""
+"""A checkpoint is due at 10 MiB; the rest is leave to be late."""
 
 KEPT_BYTES_MAX, SHORT_KEPT_BYTES_MAX = 64 * MIB, 8 * MIB
 LONGER = 1.25
