@@ -4,8 +4,9 @@ Nothing here waits for the writer, and what the disk does not tell in time is le
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -23,9 +24,11 @@ from reservation_service.web.health import Health
 from reservation_service.web.scrapes import Scrapes
 
 SAMPLE_SECONDS_MAX = 1.0
-"""How long a scrape waits for the database."""
+"""How long a scrape waits for the database; what it counts does not hold up what it looks up."""
 
 MS_PER_SECOND = 1000
+
+T = TypeVar("T")
 
 
 class Monitoring:
@@ -47,7 +50,6 @@ class Monitoring:
         self._feed_readers = feed_readers
         self._is_stopping = False
         self._readiness: Readiness | None = None
-        self._sampling: asyncio.Task[tuple[Backlog, Tally] | None] | None = None
         self.metrics = Metrics()
 
     def observe(self, name: str, **fields: object) -> None:
@@ -81,30 +83,20 @@ class Monitoring:
         if (writer := engine.writer_pid) is not None:
             self.metrics.watch_writer(writer)
 
+        backlogs = _Sample(lambda: self._backlog(engine))
+        tallies = _Sample(engine.tally)
+
         async def scrape() -> bytes:
-            sample = await self._sample(engine)
-            return self.metrics.render(self._standing(engine.database, store, sample))
+            backlog, tally = await asyncio.gather(backlogs.take(), tallies.take())
+            return self.metrics.render(self._standing(engine.database, store, backlog, tally))
 
         return [*Health(self._readiness.look).routes(), *Scrapes(scrape).routes()]
-
-    async def _sample(self, engine: SqliteEngine) -> tuple[Backlog, Tally] | None:
-        """What the database says; None when it does not, or not in time. One asks for all."""
-        if self._sampling is None or self._sampling.done():
-            self._sampling = asyncio.create_task(self._ask(engine))
-        await asyncio.wait([self._sampling], timeout=SAMPLE_SECONDS_MAX)
-        return self._sampling.result() if self._sampling.done() else None
-
-    async def _ask(self, engine: SqliteEngine) -> tuple[Backlog, Tally] | None:
-        try:
-            return await self._backlog(engine), await engine.tally()
-        except ServiceError:
-            return None
 
     async def _backlog(self, engine: SqliteEngine) -> Backlog:
         return await engine.backlog(self._clock.now(), self._settings.alarms.stuck_after)
 
     def _standing(
-        self, database: Path, store: GroupedStore, sample: tuple[Backlog, Tally] | None
+        self, database: Path, store: GroupedStore, backlog: Backlog | None, tally: Tally | None
     ) -> Standing:
         standing = Standing(
             queue_depth=store.waiting,
@@ -113,18 +105,38 @@ class Monitoring:
             database_bytes=_size(database),
             wal_bytes=_size(database.with_name(database.name + "-wal")),
         )
-        return standing if sample is None else self._with(standing, *sample)
+        if backlog is not None:
+            oldest = backlog.oldest_due_at
+            standing = replace(
+                standing,
+                overdue=backlog.overdue,
+                overdue_ms=0 if oldest is None else max(0, self._clock.now() - oldest),
+                stuck=backlog.stuck,
+            )
+        if tally is not None:
+            standing = replace(standing, pending=tally.planned, transitions=tally.transitions)
+        return standing
 
-    def _with(self, standing: Standing, backlog: Backlog, tally: Tally) -> Standing:
-        oldest = backlog.oldest_due_at
-        return replace(
-            standing,
-            pending=tally.planned,
-            overdue=backlog.overdue,
-            overdue_ms=0 if oldest is None else max(0, self._clock.now() - oldest),
-            stuck=backlog.stuck,
-            transitions=tally.transitions,
-        )
+
+class _Sample(Generic[T]):
+    """What the database says of one thing; all who want to know it meanwhile ask once."""
+
+    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
+        self._ask = ask
+        self._asking: asyncio.Task[T | None] | None = None
+
+    async def take(self) -> T | None:
+        """None when the database does not say it, or not in time."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._answer())
+        await asyncio.wait([self._asking], timeout=SAMPLE_SECONDS_MAX)
+        return self._asking.result() if self._asking.done() else None
+
+    async def _answer(self) -> T | None:
+        try:
+            return await self._ask()
+        except ServiceError:
+            return None
 
 
 def _size(path: Path) -> int:

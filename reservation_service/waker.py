@@ -63,7 +63,7 @@ class SchedulerWaker:
             self._event.set()
         elif delay_s <= 2 * SETTLED_S:
             self._move()
-        elif delay_s < HEARTBEAT_S and self._moving is None:
+        elif delay_s < 2 * HEARTBEAT_S and self._moving is None:  # a heartbeat may begin later
             self._moving = self._loop.call_later(SETTLED_S, self._move)
 
     async def wait(self) -> None:
@@ -81,5 +81,5 @@ class SchedulerWaker:
             self._moving.cancel()
             self._moving = None
         if self._armed_at is not None and self._scheduler.running:
-            delay = timedelta(seconds=self._clock.seconds_until(self._armed_at))
+            delay = timedelta(seconds=max(0.0, self._clock.seconds_until(self._armed_at)))
             self._scheduler.modify_job(_JOB, next_run_time=wall_datetime() + delay)

@@ -1,9 +1,7 @@
-"""An open SQLite database: the lock, one connection that writes, one that reads."""
+"""An open SQLite database: the lock, and connections that write, read and count."""
 
-import asyncio
 import os
 import sqlite3
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,11 +24,11 @@ from reservation_service.storage import (
     sqlite_reads,
     sqlite_schedule,
     sqlite_start,
-    sqlite_tally,
     sqlite_upkeep,
 )
 from reservation_service.storage.connection import Connection, Writer, open_reader, open_writer
 from reservation_service.storage.lock import DatabaseLock
+from reservation_service.storage.log_tally import LogTally
 from reservation_service.storage.packed import Batch, PackedTransaction, pack, unpack
 from reservation_service.storage.remote_writer import RemoteWriter
 from reservation_service.storage.sqlite_errors import failure_before_commit
@@ -74,9 +72,7 @@ class SqliteEngine:
         self.database = database
         self._lock = lock
         self._writer = writer
-        self._counting = asyncio.Lock()
-        self._counted = 0
-        self._transitions: Counter[tuple[str, str]] = Counter()
+        self._tally: LogTally | None = None
         self._reader: Connection | None = None
         self._clock: Clock | None = None
         self._write: WriteBatch | None = None
@@ -124,7 +120,7 @@ class SqliteEngine:
         except (sqlite3.Error, ServiceError) as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
         self._clock = clock
-        self._counted = reloaded.last_event
+        self._tally = LogTally(self.database, reloaded.last_event)
         return reloaded
 
     async def write(self, messages: Sequence[StoreMessage]) -> Batch:
@@ -171,23 +167,12 @@ class SqliteEngine:
         return await self._reader.run(_backlog, now, stuck_after)
 
     async def tally(self) -> Tally:
-        """What is planned, and what was committed since the start.
+        """What is planned, and what was committed since the start; counted behind the traffic.
 
-        Counted behind the traffic, on a connection of its own. Raises StorageTrouble when it
-        cannot be read.
+        Raises StorageUnavailable when it cannot be read.
         """
-        try:
-            async with self._counting:
-                reader = await open_reader(self.database)
-                try:
-                    tally, self._counted = await reader.run(sqlite_tally.count, self._counted)
-                finally:
-                    await reader.interrupt()
-                    await reader.close()
-        except sqlite3.Error as error:
-            raise StorageUnavailable from error
-        self._transitions.update(tally.transitions)
-        return Tally(tally.planned, dict(self._transitions))
+        assert self._tally is not None
+        return await self._tally.count()
 
     async def optimize(self) -> None:
         """Bring the planner's statistics up to date. Raises a ServiceError."""
@@ -237,8 +222,10 @@ class SqliteEngine:
         await self._writer.lost()
 
     async def close(self) -> None:
-        """Close the reader first, then the writer, which checkpoints; then let others in."""
+        """Close what reads first, then the writer, which checkpoints; then let others in."""
         try:
+            if self._tally is not None:
+                await self._tally.close()
             if self._reader is not None:
                 await self._reader.close()
             await self._writer.close()

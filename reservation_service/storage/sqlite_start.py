@@ -72,7 +72,7 @@ def begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recovery
             connection, sqlite_alarms.COUNT_OVERDUE, now | {"limit": COUNTED_MAX}
         )
         next_due_at = single_value(connection, sqlite_alarms.NEXT_DUE, now | {"running": "[]"})
-        last_event = single_value(connection, LAST_EVENT) or 0
+        (last_event,) = connection.execute(LAST_EVENT).fetchone()
         connection.execute("COMMIT")
     except BaseException:
         sqlite.roll_back(connection)

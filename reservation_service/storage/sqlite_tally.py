@@ -37,5 +37,6 @@ def count(reader: sqlite3.Connection, after: int) -> tuple[Tally, int]:
         rows = reader.execute(TRANSITIONS, {"after": after, "last": last}).fetchall()
         planned = reader.execute(PLANNED).fetchone()[0]
     finally:
-        reader.execute("ROLLBACK")
+        if reader.in_transaction:
+            reader.execute("ROLLBACK")
     return Tally(planned, {(kind, trigger): number for kind, trigger, number in rows}), last

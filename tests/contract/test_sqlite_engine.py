@@ -13,6 +13,7 @@ from reservation_service.errors import (
     DatabaseUnusable,
     StartupError,
     StorageFull,
+    StorageUnavailable,
 )
 from reservation_service.reservation import Hold, Outcome, Plan
 from reservation_service.storage import lock, sqlite_tally
@@ -24,6 +25,12 @@ from tests.support.clock import FakeClock
 from tests.support.harness import threads_accounted_for
 from tests.support.invariants import violations
 from tests.support.waiting import WAIT_SECONDS_MAX, bounded
+
+HOLD = Hold("seat-1", 60_000, MAX_HOLD_MS)
+
+ENDLESS = """
+WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT 1 FROM n) SELECT count(*) FROM n
+"""
 
 StartEngine = Callable[[], Awaitable[SqliteEngine]]
 
@@ -204,6 +211,7 @@ async def test_a_count_that_is_cancelled_ends_when_nothing_uses_its_connection(
     start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await start_engine()
+    await engine.write([HOLD])
     loop, has_begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
     count = sqlite_tally.count
 
@@ -222,4 +230,36 @@ async def test_a_count_that_is_cancelled_ends_when_nothing_uses_its_connection(
     may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await bounded(counting, "the count to end")
-    assert await engine.tally() == Tally(0, {})
+    assert await engine.tally() == Tally(1, {("held", "request"): 1})
+
+
+async def test_counts_at_once_count_each_event_once(start_engine: StartEngine) -> None:
+    engine = await start_engine()
+    await engine.write([HOLD])
+    for tally in await asyncio.gather(*(engine.tally() for _ in range(3))):
+        assert tally == Tally(1, {("held", "request"): 1})
+
+
+async def test_an_end_waits_for_a_count_and_leaves_one_file(
+    start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch, database: Path
+) -> None:
+    engine = await start_engine()
+    await engine.write([HOLD])
+    loop, has_begun = asyncio.get_running_loop(), asyncio.Event()
+
+    def count_for_ever(reader: sqlite3.Connection, _after: int) -> tuple[Tally, int]:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM reservation").fetchone()
+        loop.call_soon_threadsafe(has_begun.set)
+        reader.execute(ENDLESS).fetchone()
+        raise AssertionError("it was not interrupted")
+
+    monkeypatch.setattr(sqlite_tally, "count", count_for_ever)
+    counting = asyncio.ensure_future(engine.tally())
+    await bounded(has_begun.wait(), "the count to begin")
+    await bounded(engine.close(), "the end")
+    with pytest.raises(StorageUnavailable):
+        await counting
+    with pytest.raises(StorageUnavailable):
+        await engine.tally()
+    assert not database.with_name(f"{database.name}-wal").exists()

@@ -94,7 +94,7 @@ async def test_statistics_are_looked_at(chores: Chores, service: ServiceHarness)
     assert (await service.status("seat-1"))["status"] == "expired"
 
 
-async def test_what_is_purged_was_counted_before(
+async def test_what_was_counted_stays_counted_once_it_is_purged(
     chores: Chores, start_service: StartService
 ) -> None:
     service = await start_service(events={"retention_days": 1})

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 import reservation_service
+from reservation_service import service as composition
 from reservation_service.storage.connection import Connection
 from tests.conftest import StartService
 from tests.support.harness import ServiceHarness
@@ -45,7 +46,9 @@ class Client:
 
 
 @pytest.fixture
-async def service(start_service: StartService) -> ServiceHarness:
+async def service(start_service: StartService, monkeypatch: pytest.MonkeyPatch) -> ServiceHarness:
+    """Without the chores that a clock would do in the middle of what is counted."""
+    monkeypatch.setattr(composition, "schedule_chores", lambda *_: None)
     sections: dict[str, Any] = {
         "log": {"access": False},
         "reservations": {"max_holds_per_holder": 0},

@@ -1,6 +1,7 @@
 """APScheduler for precision, the event loop's own time-out for the guarantee."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -131,6 +132,40 @@ async def test_an_alarm_that_is_very_near_does_not_wait_until_it_settles(
     assert (job.next_run_time - wall_datetime()).total_seconds() < 0.1
 
 
+async def test_nothing_is_moved_to_an_alarm_that_has_woken_it_already(
+    silent: BackgroundScheduler, clock: FakeClock
+) -> None:
+    waker = SchedulerWaker(silent, clock)
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+    waker.arm(START + 500)
+    waker.arm(START)
+    assert waker._moving is not None
+    await bounded(waker.wait(), "the waker")
+    assert await planned(silent) > 80_000
+    assert complaints == []
+
+
+async def test_what_is_armed_anew_before_it_settled_is_moved_to(
+    silent: BackgroundScheduler, clock: FakeClock
+) -> None:
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START + 500)
+    waker.arm(START)
+    await bounded(waker.wait(), "the waker")
+    waker.arm(START + 700)
+    assert await planned(silent) == pytest.approx(0.7, abs=0.1)
+
+
+async def test_an_alarm_a_little_behind_the_heartbeat_has_its_tick(
+    silent: BackgroundScheduler, clock: FakeClock
+) -> None:
+    """The heartbeat begins with the wait, which may be a while after the alarm was armed."""
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START + 1_050)
+    assert await planned(silent) == pytest.approx(1.05, abs=0.1)
+
+
 async def test_nothing_is_moved_after_the_end(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +231,8 @@ async def test_a_tick_needs_no_thread_but_the_schedulers_own(clock: FakeClock) -
         scheduler = BackgroundScheduler(timezone=UTC, daemon=False)
         scheduler.start()
         waker = SchedulerWaker(scheduler, clock)
+        before = threading.enumerate()
         waker.arm(START + 10)
         await bounded(waker.wait(), "the waker")
+        assert threading.enumerate() == before
         scheduler.shutdown(wait=False)
