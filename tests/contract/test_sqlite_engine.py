@@ -245,19 +245,24 @@ async def test_an_end_waits_for_a_count_and_leaves_one_file(
 ) -> None:
     engine = await start_engine()
     await engine.write([HOLD])
-    loop, has_begun = asyncio.get_running_loop(), asyncio.Event()
+    loop, has_begun, may_go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def count_for_ever(reader: sqlite3.Connection, _after: int) -> tuple[Tally, int]:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM reservation").fetchone()
         loop.call_soon_threadsafe(has_begun.set)
+        assert may_go_on.wait(WAIT_SECONDS_MAX)  # the end comes between two statements
         reader.execute(ENDLESS).fetchone()
         raise AssertionError("it was not interrupted")
 
     monkeypatch.setattr(sqlite_tally, "count", count_for_ever)
     counting = asyncio.ensure_future(engine.tally())
     await bounded(has_begun.wait(), "the count to begin")
-    await bounded(engine.close(), "the end")
+    ending = asyncio.ensure_future(engine.close())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    may_go_on.set()
+    await bounded(ending, "the end")
     with pytest.raises(StorageUnavailable):
         await counting
     with pytest.raises(StorageUnavailable):
