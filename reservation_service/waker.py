@@ -4,9 +4,13 @@ One permanent job that is moved earlier when a commit brings an earlier alarm; a
 an event. Its scheduler sleeps on a thread, since the event loop counts its sleep in milliseconds,
 rounded up. APScheduler follows the wall clock, which may be stepped, so its tick is precision only:
 the guarantee is the event loop's own time-out of `HEARTBEAT_S`.
+
+An idle service has cold caches, and a process that slept long wakes slowly. So the tick comes a
+little early and wakes twice: at once, for a look that finds nothing yet, and on time.
 """
 
 import asyncio
+import time
 from datetime import datetime, timedelta
 
 from apscheduler.executors.debug import DebugExecutor
@@ -20,6 +24,9 @@ HEARTBEAT_S = 1.0
 
 SETTLED_S = 0.002
 """Moving the job takes a fifth of a millisecond; what a commit has set going comes first."""
+
+EARLY_S = 0.0015
+"""Longer than an idle service needs to look into the table, which is a millisecond."""
 
 _JOB = "next-alarm"
 _AT_ONCE = "at-once"
@@ -43,10 +50,11 @@ class SchedulerWaker:
         self._armed_at: int | None = None
         self._event = asyncio.Event()
         self._moving: asyncio.TimerHandle | None = None
-        self._loop = loop = asyncio.get_running_loop()
+        self._ticks_for: int | None = None
+        self._loop = asyncio.get_running_loop()
         scheduler.add_executor(DebugExecutor(), _AT_ONCE)  # it calls, and asks no other thread
         scheduler.add_job(
-            lambda: loop.call_soon_threadsafe(self._event.set),
+            self._tick,
             _Later(),
             id=_JOB,
             executor=_AT_ONCE,
@@ -61,6 +69,8 @@ class SchedulerWaker:
         delay_s = self._clock.seconds_until(at_ms)
         if delay_s <= 0:
             self._event.set()
+        elif at_ms == self._ticks_for:
+            pass  # the scheduler's thread is awake and waits for it
         elif delay_s <= 2 * SETTLED_S:
             self._move()
         elif delay_s < 2 * HEARTBEAT_S and self._moving is None:  # a heartbeat may begin later
@@ -75,11 +85,22 @@ class SchedulerWaker:
         self._event.clear()
         self._armed_at = None
 
+    def _tick(self) -> None:
+        """Wake twice, on the scheduler's thread, which sleeps to the microsecond."""
+        at_ms = self._armed_at
+        rest_s = 0.0 if at_ms is None else self._clock.seconds_until(at_ms)
+        if 0 < rest_s <= 2 * EARLY_S:
+            self._ticks_for = at_ms
+            self._loop.call_soon_threadsafe(self._event.set)
+            time.sleep(rest_s)  # noqa: TID251 - this thread has nothing else to do
+        self._loop.call_soon_threadsafe(self._event.set)
+
     def _move(self) -> None:
-        """Move the job to the armed time, if it is still armed."""
+        """Move the job to just before the armed time, if it is still armed."""
         if self._moving is not None:
             self._moving.cancel()
             self._moving = None
         if self._armed_at is not None and self._scheduler.running:
-            delay = timedelta(seconds=max(0.0, self._clock.seconds_until(self._armed_at)))
-            self._scheduler.modify_job(_JOB, next_run_time=wall_datetime() + delay)
+            delay_s = max(0.0, self._clock.seconds_until(self._armed_at) - EARLY_S)
+            tick_at = wall_datetime() + timedelta(seconds=delay_s)
+            self._scheduler.modify_job(_JOB, next_run_time=tick_at)

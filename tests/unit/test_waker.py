@@ -1,6 +1,7 @@
 """APScheduler for precision, the event loop's own time-out for the guarantee."""
 
 import asyncio
+import queue
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,11 +10,11 @@ import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from reservation_service import waker as waker_module
-from reservation_service.clock import wall_datetime
+from reservation_service.clock import BootClock, wall_datetime
 from reservation_service.waker import SchedulerWaker
 from tests.support.clock import START, FakeClock
 from tests.support.harness import threads_accounted_for
-from tests.support.waiting import bounded
+from tests.support.waiting import WAIT_SECONDS_MAX, bounded
 
 
 @pytest.fixture
@@ -66,10 +67,52 @@ async def test_an_earlier_alarm_moves_the_tick_and_a_later_one_does_not(
     assert await planned(silent) == pytest.approx(0.4, abs=0.1)
 
 
-async def test_it_wakes_at_the_armed_time(ticking: BackgroundScheduler, clock: FakeClock) -> None:
+async def test_it_wakes_at_the_armed_time(ticking: BackgroundScheduler) -> None:
+    clock = BootClock()
+    waker = SchedulerWaker(ticking, clock)
+    at = clock.now() + 30
+    wakes = 0
+    while clock.now() < at:
+        waker.arm(at)
+        await bounded(waker.wait(), "the waker")
+        wakes += 1
+    assert wakes <= 2
+    assert clock.now() < at + 500
+
+
+async def test_it_wakes_a_little_early_and_again_on_time(
+    silent: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asleep, may_go_on = queue.SimpleQueue[float](), threading.Event()
+
+    def sleep(seconds: float) -> None:
+        asleep.put(seconds)
+        assert may_go_on.wait(WAIT_SECONDS_MAX)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START + 100)
+    await planned(silent)
+    clock.advance(99)
+    (job,) = silent.get_jobs()
+    ticking = asyncio.get_running_loop().run_in_executor(None, job.func)
+    await bounded(waker.wait(), "the early wake")
+    assert asleep.get(timeout=WAIT_SECONDS_MAX) == pytest.approx(0.001)
+    monkeypatch.setattr(silent, "modify_job", None)  # it would wait for the thread that sleeps
+    waker.arm(START + 100)
+    clock.advance(1)
+    may_go_on.set()
+    assert await elapsed(waker) < 0.5
+    await bounded(ticking, "the tick")
+
+
+async def test_a_tick_that_the_wall_clock_brings_far_too_early_does_not_sleep(
+    ticking: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", None)
     waker = SchedulerWaker(ticking, clock)
     waker.arm(START + 30)
-    assert 0.029 <= await elapsed(waker) < 0.5
+    assert await elapsed(waker) < 0.5
 
 
 async def test_it_wakes_again_and_again(ticking: BackgroundScheduler, clock: FakeClock) -> None:
