@@ -53,6 +53,5 @@ def utc_text(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def monotonic_s() -> float:
-    """Seconds that only ever rise, for measuring durations inside the process."""
-    return time.monotonic()
+monotonic_s = time.monotonic
+"""Seconds that only ever rise, for measuring durations inside the process."""

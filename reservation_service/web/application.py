@@ -10,7 +10,7 @@ import itertools
 import re
 import secrets
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,15 +24,12 @@ from reservation_service.web.answers import Answer, finish
 from reservation_service.web.bodies import WAITING_FOR_CLIENT
 from reservation_service.web.connections import Connections
 from reservation_service.web.problems import BadRequest, problem, problem_of, problem_of_http
+from reservation_service.web.routing import Handler, Routing
 from reservation_service.web.streams import STREAMING
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Observe = Callable[..., None]
 CountRequest = Callable[[str, int, float], None]
 """Route, status, seconds."""
-
-UNROUTED = "none"
-"""The route of what no route was found for."""
 
 
 class Surroundings:
@@ -70,20 +67,18 @@ class Surroundings:
 
     def surround(self, app: web.Application, handle: Handler) -> Handler:
         """What to serve for `handle`, which is how `app` handles a request."""
-        return partial(self._surround, app, handle)
+        return partial(self._surround, Routing(app, handle))
 
-    async def _surround(
-        self, app: web.Application, handle: Handler, request: web.Request
-    ) -> web.StreamResponse:
+    async def _surround(self, routing: Routing, request: web.Request) -> web.StreamResponse:
         began = monotonic_s()
         self._identify(request)
         self._enter(request)
         try:
             if self._in_flight > self._requests_max:
-                await _route_only(app, request)
+                await routing.only_route(request)
                 response: web.StreamResponse = problem_of(Overloaded(), self._stuck_after)
             else:
-                response = await handle(request)
+                response = await routing.find(request)(request)
         except ConnectionError:
             raise  # nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - a bug is answered like any failure
@@ -91,7 +86,7 @@ class Surroundings:
         finally:
             self._leave(request)
         finish(response, self._clock.now())
-        self._count(_route(request), response.status, monotonic_s() - began)
+        self._count(routing.name(request), response.status, monotonic_s() - began)
         return response
 
     def finish(self, response: web.StreamResponse) -> None:
@@ -145,20 +140,6 @@ class Surroundings:
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _PROCESS = secrets.token_hex(4)
-
-
-async def _route_only(app: web.Application, request: web.Request) -> None:
-    """Find the route as the application does before it calls the handler: hooks look there."""
-    match = await app.router.resolve(request)
-    match.add_app(app)
-    match.freeze()
-    request._match_info = match  # noqa: SLF001 - only the application itself has a way to set it
-
-
-def _route(request: web.Request) -> str:
-    """Method and pattern: there are as many as routes, however many paths are called."""
-    route = request.match_info.route
-    return f"{route.method} {route.resource.canonical}" if route.resource else UNROUTED
 
 
 def _told(error: Exception) -> str:

@@ -109,7 +109,7 @@ async def test_a_batch_is_one_hop_to_the_connections_thread(
     assert hops.call_count == 2 * REQUESTS
 
 
-@pytest.mark.parametrize(("call", "most"), [(Client.hold, 84), (Client.read, 65)])
+@pytest.mark.parametrize(("call", "most"), [(Client.hold, 81), (Client.read, 62)])
 async def test_a_request_makes_few_calls_into_our_code(
     client: Client, call: Any, most: int
 ) -> None:

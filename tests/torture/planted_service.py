@@ -210,11 +210,9 @@ def remember_every_request() -> None:
     remembered: list[object] = []
     surround = Surroundings._surround
 
-    async def keep(
-        self: Surroundings, app: Any, handle: Any, request: web.Request
-    ) -> web.StreamResponse:
+    async def keep(self: Surroundings, routing: Any, request: web.Request) -> web.StreamResponse:
         remembered.append((request, bytearray(16_384)))
-        return await surround(self, app, handle, request)
+        return await surround(self, routing, request)
 
     _put(Surroundings, "_surround", keep)
 
