@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from reservation_service.clock import BootClock
 from reservation_service.reservation import Hold, Outcome, Reservation, Status
 from reservation_service.storage.sqlite import BatchTransaction
-from reservation_service.storage.sqlite_messages import create_message_table
+from reservation_service.storage.sqlite_start import prepare_batches
 from reservation_service.store import Result, StoreMessage
 
 CLOCK = BootClock()
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    create_message_table(connection)
+    prepare_batches(connection)
     connection.execute("PRAGMA synchronous = OFF")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reservation_service.storage.migrations import load_migrations, migrate
 from reservation_service.storage.sqlite_files import make_durable
-from reservation_service.storage.sqlite_messages import create_message_table
+from reservation_service.storage.sqlite_start import prepare_batches
 
 HOUR_MS = 3_600_000
 _HELD_MS = 60_000
@@ -35,7 +35,7 @@ def open_durable(database: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(database, isolation_level=None, cached_statements=256)
     migrate(connection, load_migrations("sqlite"))
     make_durable(connection)
-    create_message_table(connection)
+    prepare_batches(connection)
     return connection
 
 
