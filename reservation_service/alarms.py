@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from reservation_service.actor import ReservationNamespace
 from reservation_service.clock import Clock
 from reservation_service.errors import ServiceError, StorageTrouble
-from reservation_service.reservation import Outcome
+from reservation_service.reservation import AlarmInfo
 from reservation_service.retry import RetryPolicy
 from reservation_service.store import Claim, Claimed, Retry, Store
 
@@ -126,8 +126,9 @@ class AlarmClock:
             return []
 
     async def _begin(self, claimed: Sequence[Claimed]) -> None:
+        begin = asyncio.get_running_loop().create_task
         for number, one in enumerate(claimed, 1):
-            self._attempts[one.id, one.claim] = asyncio.create_task(self._attempt(one))
+            self._attempts[one.id, one.claim] = begin(self._attempt(one))
             if number % BEGIN_MAX == 0:
                 await asyncio.sleep(0)
 
@@ -147,35 +148,32 @@ class AlarmClock:
             if not error.fatal:
                 self._observe("settle-failed", reservation_id=claimed.id, error=str(error))
         finally:
-            was_full = self._room() <= 0
+            was_full = len(self._claimed) >= self._limits.in_flight_max
             del self._claimed[claimed.id, claimed.claim]
             del self._attempts[claimed.id, claimed.claim]
             if was_full:  # more may be due than there was room for
                 self._waker.arm(self._clock.now())
 
     async def _dispatch(self, claimed: Claimed) -> "_Verdict":
-        """One attempt, and its log line."""
-        try:
-            outcome = await self._ring(claimed)
-        except TimeoutError:
-            self._report(claimed, "timed-out")
-            return _Verdict.FAILED
-        except Exception as error:  # whatever a handler raises is a failed attempt
-            if isinstance(error, ServiceError) and error.fatal:
-                raise
-            self._report(claimed, "failed", error=str(error.__cause__ or error))
-            return _Verdict.FAILED
-        self._report(claimed, "ok" if outcome.changed else "nothing-due")
-        is_claimed = outcome.reservation.alarm_running
-        return _Verdict.CLAIMED if is_claimed else _Verdict.MOVED
-
-    async def _ring(self, claimed: Claimed) -> Outcome:
-        actor = self._namespace.get_by_name(claimed.id)
+        """One attempt, and its log line; while the store cannot commit, it is not made."""
+        actor, info = self._namespace.get_by_name(claimed.id), claimed.info
         while True:
             try:
-                return await self._patience.limit(actor.alarm(claimed.info))
+                outcome = await self._patience.limit(actor.alarm(info))
             except StorageTrouble as trouble:
                 await self._pause.wait_out(trouble)
+            except TimeoutError:
+                self._report(claimed.id, info, "timed-out")
+                return _Verdict.FAILED
+            except Exception as error:  # whatever a handler raises is a failed attempt
+                if isinstance(error, ServiceError) and error.fatal:
+                    raise
+                self._report(claimed.id, info, "failed", error=str(error.__cause__ or error))
+                return _Verdict.FAILED
+            else:
+                self._report(claimed.id, info, "ok" if outcome.changed else "nothing-due")
+                is_claimed = outcome.reservation.alarm_running
+                return _Verdict.CLAIMED if is_claimed else _Verdict.MOVED
 
     async def _settle(self, claimed: Claimed, *, has_failed: bool) -> None:
         """Plan the next attempt; a claim that no longer stands is left alone by the store."""
@@ -196,11 +194,10 @@ class AlarmClock:
         if has_failed and failures == self._limits.stuck_after:
             self._observe("alarm-stuck", reservation_id=claimed.id, failures=failures)
 
-    def _report(self, claimed: Claimed, outcome: str, **fields: str) -> None:
-        info = claimed.info
+    def _report(self, reservation_id: str, info: AlarmInfo, outcome: str, **fields: str) -> None:
         self._observe(
             "reservation-alarm",
-            reservation_id=claimed.id,
+            reservation_id=reservation_id,
             is_retry=info.is_retry,
             retry_count=info.retry_count,
             outcome=outcome,

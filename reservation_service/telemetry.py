@@ -10,7 +10,7 @@ disk, are lost and counted; nothing else is disturbed by it.
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, BinaryIO
 
@@ -39,8 +39,7 @@ class Telemetry:
     def observe(self, name: str, **fields: object) -> None:
         """Record that `name` happened; fields are JSON values."""
         line: Line = {"event": name, "timestamp": self._clock.now()}
-        for key, value in fields.items():
-            line[_camel(key)] = value
+        line.update(zip(_camel_keys(tuple(fields)), fields.values(), strict=True))
         if (request_id := REQUEST_ID.get()) is not None:
             line["requestId"] = request_id
         self._lines.write(self._render(line))
@@ -109,6 +108,10 @@ def _escaped(line: bytes) -> bytes:
 
 
 @cache
+def _camel_keys(names: Sequence[str]) -> Sequence[str]:
+    return [_camel(name) for name in names]
+
+
 def _camel(key: str) -> str:
     first, *rest = key.split("_")
     return first + "".join(word.capitalize() for word in rest)
