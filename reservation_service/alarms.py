@@ -155,7 +155,7 @@ class AlarmClock:
                 self._waker.arm(self._clock.now())
 
     async def _dispatch(self, claimed: Claimed) -> "_Verdict":
-        """One attempt, and its log line; while the store cannot commit, it is not made."""
+        """One attempt, and its log line; a store in trouble is waited out."""
         actor, info = self._namespace.get_by_name(claimed.id), claimed.info
         while True:
             try:

@@ -113,7 +113,7 @@ class Metrics:
         """Tell of the writer's process, too."""
         ProcessCollector(_WRITER, lambda: pid, registry=self._registry)
 
-    def observe(self, name: str, fields: Mapping[str, Any]) -> None:
+    def count_event(self, name: str, fields: Mapping[str, Any]) -> None:
         """Count a named event, if it is one that is counted."""
         if count := self._observed.get(name):
             count(fields)

@@ -54,7 +54,7 @@ class Monitoring:
 
     def observe(self, name: str, **fields: object) -> None:
         """A named event: counted, and told."""
-        self.metrics.observe(name, fields)
+        self.metrics.count_event(name, fields)
         self._tell(name, **fields)
 
     def stop(self) -> None:

@@ -109,7 +109,7 @@ def _escaped(line: bytes) -> bytes:
 
 @cache
 def _camel_keys(names: Sequence[str]) -> Sequence[str]:
-    return [_camel(name) for name in names]
+    return tuple(_camel(name) for name in names)
 
 
 def _camel(key: str) -> str:

@@ -1,23 +1,24 @@
 """APScheduler as the alarm clock's waker.
 
-One permanent job that is moved earlier when a commit brings an earlier alarm; all it does is set
-an event. Its scheduler sleeps on a thread, since the event loop counts its sleep in milliseconds,
-rounded up. APScheduler follows the wall clock, which may be stepped, so its tick is precision only:
-the guarantee is the event loop's own time-out of `HEARTBEAT_S`.
+One permanent job that is moved earlier when a commit brings an earlier alarm; it sets an event, and
+decides nothing. Its scheduler sleeps on a thread, since the event loop counts its sleep in
+milliseconds, rounded up. APScheduler follows the wall clock, which may be stepped, so its tick is
+precision only: the guarantee is the event loop's own time-out of `HEARTBEAT_S`.
 
 An idle service has cold caches, and a process that slept long wakes slowly. So the tick comes a
-little early and wakes twice: at once, for a look that finds nothing yet, and on time.
+little early, sleeps to the very time, and wakes an idle service twice: at once, for a look that
+finds nothing yet, and on time.
 """
 
 import asyncio
-import time
+import threading
 from datetime import datetime, timedelta
 
 from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from reservation_service.clock import Clock, wall_datetime
+from reservation_service.clock import Clock, monotonic_s, wall_datetime
 
 HEARTBEAT_S = 1.0
 """The longest time between two looks into the table."""
@@ -27,6 +28,9 @@ SETTLED_S = 0.002
 
 EARLY_S = 0.0015
 """Longer than an idle service needs to look into the table, which is a millisecond."""
+
+IDLE_S = 0.01
+"""Whoever has committed less than this ago is warm, and a look would be in its way."""
 
 _JOB = "next-alarm"
 _AT_ONCE = "at-once"
@@ -48,6 +52,7 @@ class SchedulerWaker:
         self._scheduler = scheduler
         self._clock = clock
         self._armed_at: int | None = None
+        self._committed_s = monotonic_s()
         self._event = asyncio.Event()
         self._moving: asyncio.TimerHandle | None = None
         self._ticks_for: int | None = None
@@ -63,14 +68,13 @@ class SchedulerWaker:
         )
 
     def arm(self, at_ms: int) -> None:
+        self._committed_s = monotonic_s()  # that is when one is armed
         if self._armed_at is not None and self._armed_at <= at_ms:
             return
         self._armed_at = at_ms
         delay_s = self._clock.seconds_until(at_ms)
         if delay_s <= 0:
             self._event.set()
-        elif at_ms == self._ticks_for:
-            pass  # the scheduler's thread is awake and waits for it
         elif delay_s <= 2 * SETTLED_S:
             self._move()
         elif delay_s < 2 * HEARTBEAT_S and self._moving is None:  # a heartbeat may begin later
@@ -86,21 +90,36 @@ class SchedulerWaker:
         self._armed_at = None
 
     def _tick(self) -> None:
-        """Wake twice, on the scheduler's thread, which sleeps to the microsecond."""
+        """Wake on time, from the scheduler's thread, which sleeps to the microsecond."""
         at_ms = self._armed_at
         rest_s = 0.0 if at_ms is None else self._clock.seconds_until(at_ms)
         if 0 < rest_s <= 2 * EARLY_S:
             self._ticks_for = at_ms
-            self._loop.call_soon_threadsafe(self._event.set)
-            time.sleep(rest_s)  # noqa: TID251 - this thread has nothing else to do
+            if monotonic_s() - self._committed_s >= IDLE_S:
+                self._loop.call_soon_threadsafe(self._event.set)
+            _sleep(rest_s)
         self._loop.call_soon_threadsafe(self._event.set)
 
     def _move(self) -> None:
-        """Move the job to just before the armed time, if it is still armed."""
+        """Move the job to just before the armed time, if it is still armed.
+
+        The scheduler lets nobody move a job while it ticks. What is armed then is armed again by
+        the look that follows.
+        """
         if self._moving is not None:
             self._moving.cancel()
             self._moving = None
-        if self._armed_at is not None and self._scheduler.running:
+        if self._is_ticking() or self._armed_at is None:
+            return
+        if self._scheduler.running:
             delay_s = max(0.0, self._clock.seconds_until(self._armed_at) - EARLY_S)
             tick_at = wall_datetime() + timedelta(seconds=delay_s)
             self._scheduler.modify_job(_JOB, next_run_time=tick_at)
+
+    def _is_ticking(self) -> bool:
+        return self._ticks_for is not None and self._clock.seconds_until(self._ticks_for) > 0
+
+
+def _sleep(seconds: float) -> None:
+    """Let a thread sleep that has nothing else to do."""
+    threading.Event().wait(seconds)

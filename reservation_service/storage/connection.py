@@ -44,8 +44,14 @@ class Writer(Protocol):
         """Close the connection; to repeat it is an error."""
 
 
+STEPS_BETWEEN_LOOKS = 100_000
+"""Instructions of SQLite, about a millisecond; then a statement sees whether it is still wanted."""
+
+
 class Connection(aiosqlite.Connection):
     """An aiosqlite connection that can run a function on its thread. Implements `Writer`."""
+
+    is_given_up = False
 
     async def run(
         self,
@@ -69,6 +75,13 @@ class Connection(aiosqlite.Connection):
     async def lost(self) -> None:
         await asyncio.Event().wait()
 
+    def give_up(self) -> None:
+        """For a reader: end what it does, soon, though it may be between two statements.
+
+        An interruption would miss it there.
+        """
+        self.is_given_up = True
+
     async def close(self) -> None:
         """Close, and see the thread's last answer come, cancelled meanwhile or not."""
         closing = asyncio.ensure_future(super().close())
@@ -85,8 +98,11 @@ async def open_writer(database: Path) -> Connection:
 
 
 async def open_reader(database: Path) -> Connection:
-    """A read-only connection beside the writer."""
-    return await _open(connect_to_read(database))
+    """A read-only connection beside the writer, which can be given up."""
+    opened = connect_to_read(database)
+    reader = await _open(opened)
+    opened.set_progress_handler(lambda: reader.is_given_up, STEPS_BETWEEN_LOOKS)
+    return reader
 
 
 async def _open(opened: sqlite3.Connection) -> Connection:

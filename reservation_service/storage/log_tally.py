@@ -7,11 +7,8 @@ from pathlib import Path
 
 from reservation_service.errors import StorageUnavailable
 from reservation_service.storage import sqlite_tally
-from reservation_service.storage.connection import open_reader
+from reservation_service.storage.connection import Connection, open_reader
 from reservation_service.storage.sqlite_tally import Tally
-
-_STEPS_BETWEEN_LOOKS = 100_000
-"""Instructions of SQLite, about a millisecond; then a count at work sees that it is the end."""
 
 
 class LogTally:
@@ -22,6 +19,7 @@ class LogTally:
         self._counted = after
         self._transitions: Counter[tuple[str, str]] = Counter()
         self._turn = asyncio.Lock()
+        self._reader: Connection | None = None
         self._is_closed = False
 
     async def count(self) -> Tally:
@@ -36,19 +34,21 @@ class LogTally:
     async def close(self) -> None:
         """Begin no count any more, and see the one at work end: its connection is in the way."""
         self._is_closed = True
+        if self._reader is not None:
+            self._reader.give_up()
         async with self._turn:
             return
 
     async def _count_on(self) -> int:
         if self._is_closed:
             raise StorageUnavailable
-        reader = await open_reader(self._database)
+        self._reader = reader = await open_reader(self._database)
+        reader.is_given_up = self._is_closed  # it may have come to its end meanwhile
         try:
-            # an interruption would miss whoever is between two statements
-            await reader.set_progress_handler(lambda: self._is_closed, _STEPS_BETWEEN_LOOKS)
             tally, self._counted = await reader.run(sqlite_tally.count, self._counted)
             self._transitions.update(tally.transitions)
             return tally.planned
         finally:
-            await reader.interrupt()
+            self._reader = None
+            reader.give_up()
             await reader.close()

@@ -209,7 +209,7 @@ class SqliteEngine:
         try:
             return await connection.run(_quick_check)
         finally:
-            await connection.interrupt()
+            connection.give_up()
             await connection.close()
 
     @property

@@ -75,7 +75,7 @@ class Surroundings:
         self._enter(request)
         try:
             if self._in_flight > self._requests_max:
-                await routing.only_route(request)
+                await routing.route_only(request)
                 response: web.StreamResponse = problem_of(Overloaded(), self._stuck_after)
             else:
                 response = await routing.find(request)(request)
@@ -86,7 +86,7 @@ class Surroundings:
         finally:
             self._leave(request)
         finish(response, self._clock.now())
-        self._count(routing.name(request), response.status, monotonic_s() - began)
+        self._count(routing.name_of(request), response.status, monotonic_s() - began)
         return response
 
     def finish(self, response: web.StreamResponse) -> None:

@@ -246,3 +246,13 @@ def test_what_nobody_can_promise_any_more_is_fatal(error: ServiceError) -> None:
 @pytest.mark.parametrize("error", [StorageFull(), StorageUnavailable(), MessageFailed()])
 def test_what_changed_nothing_is_not(error: ServiceError) -> None:
     assert not error.fatal
+
+
+async def test_a_reader_that_is_given_up_ends_between_two_statements_too(database: Path) -> None:
+    make_durable(sqlite3.connect(database))
+    reader = await open_reader(database)
+    reader.give_up()
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT 1 FROM n) SELECT count(*) FROM n"
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        await bounded(reader.run(lambda connection: connection.execute(endless).fetchone()), "it")
+    await reader.close()

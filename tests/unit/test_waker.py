@@ -80,38 +80,98 @@ async def test_it_wakes_at_the_armed_time(ticking: BackgroundScheduler) -> None:
     assert clock.now() < at + 500
 
 
-async def test_it_wakes_a_little_early_and_again_on_time(
+async def test_the_tick_is_planned_a_little_early(
     silent: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asleep, may_go_on = queue.SimpleQueue[float](), threading.Event()
+    now = datetime(2027, 1, 15, tzinfo=UTC)
+    monkeypatch.setattr(waker_module, "wall_datetime", lambda: now)
+    SchedulerWaker(silent, clock).arm(START + 100)
+    await planned(silent)
+    (job,) = silent.get_jobs()
+    assert job.next_run_time - now == timedelta(milliseconds=98.5)
 
-    def sleep(seconds: float) -> None:
-        asleep.put(seconds)
-        assert may_go_on.wait(WAIT_SECONDS_MAX)
 
-    monkeypatch.setattr("time.sleep", sleep)
+class Tick:
+    """A tick on a thread of its own, which sleeps until it `may_go_on`."""
+
+    def __init__(self, scheduler: BackgroundScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asleep, self.may_go_on = queue.SimpleQueue[float](), threading.Event()
+        monkeypatch.setattr(waker_module, "_sleep", self._sleep)
+        (self._job,) = scheduler.get_jobs()
+        monkeypatch.setattr(scheduler, "modify_job", None)  # it would wait for the thread
+        self.ended = asyncio.get_running_loop().run_in_executor(None, self._job.func)
+
+    def _sleep(self, seconds: float) -> None:
+        self.asleep.put(seconds)
+        assert self.may_go_on.wait(WAIT_SECONDS_MAX)
+
+    async def begin(self) -> float:
+        """Seconds that it sleeps."""
+        return await asyncio.to_thread(self.asleep.get, timeout=WAIT_SECONDS_MAX)
+
+    async def end(self) -> None:
+        self.may_go_on.set()
+        await bounded(self.ended, "the tick")
+
+
+async def test_an_idle_service_is_woken_a_little_early_and_again_on_time(
+    silent: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waker_module, "IDLE_S", 0)
     waker = SchedulerWaker(silent, clock)
     waker.arm(START + 100)
     await planned(silent)
     clock.advance(99)
-    (job,) = silent.get_jobs()
-    ticking = asyncio.get_running_loop().run_in_executor(None, job.func)
+    tick = Tick(silent, monkeypatch)
     await bounded(waker.wait(), "the early wake")
-    assert asleep.get(timeout=WAIT_SECONDS_MAX) == pytest.approx(0.001)
-    monkeypatch.setattr(silent, "modify_job", None)  # it would wait for the thread that sleeps
-    waker.arm(START + 100)
+    assert await tick.begin() == pytest.approx(0.001)
     clock.advance(1)
-    may_go_on.set()
+    await tick.end()
     assert await elapsed(waker) < 0.5
-    await bounded(ticking, "the tick")
+
+
+async def test_nothing_is_moved_while_the_scheduler_ticks(
+    silent: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START + 100)
+    await planned(silent)
+    clock.advance(98)
+    tick = Tick(silent, monkeypatch)
+    await tick.begin()
+    for at in (101, 100, 99):
+        waker.arm(START + at)
+    await tick.end()
+    await bounded(waker.wait(), "the waker")
+
+
+async def test_who_has_just_committed_is_not_woken_early(
+    silent: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waker_module, "IDLE_S", WAIT_SECONDS_MAX)
+    waker = SchedulerWaker(silent, clock)
+    waker.arm(START + 100)
+    await planned(silent)
+    clock.advance(99)
+    tick = Tick(silent, monkeypatch)
+    await tick.begin()
+    waiting = asyncio.ensure_future(waker.wait())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    await tick.end()
+    await bounded(waiting, "the waker")
 
 
 async def test_a_tick_that_the_wall_clock_brings_far_too_early_does_not_sleep(
-    ticking: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    silent: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("time.sleep", None)
-    waker = SchedulerWaker(ticking, clock)
+    waker = SchedulerWaker(silent, clock)
     waker.arm(START + 30)
+    await planned(silent)
+    tick = Tick(silent, monkeypatch)
+    await bounded(tick.ended, "the tick")
+    assert tick.asleep.empty()
     assert await elapsed(waker) < 0.5
 
 
