@@ -116,7 +116,8 @@ class StreamReader:
         """Send the headers; from now on there is a heartbeat."""
         finish(self.response, server_time)
         await self.response.prepare(self._request)
-        assert self._request.transport is not None
+        if self._request.transport is None:
+            raise ConnectionResetError  # the reader has gone meanwhile
         connection = self._request.transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._buffer_bytes)
 
