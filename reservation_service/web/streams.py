@@ -116,8 +116,9 @@ class StreamReader:
         """Send the headers; from now on there is a heartbeat."""
         finish(self.response, server_time)
         await self.response.prepare(self._request)
-        if self._request.transport is None:
-            raise ConnectionResetError  # the reader has gone meanwhile
+        if self._request.transport is None:  # the reader has gone meanwhile
+            self.end()
+            raise ConnectionResetError
         connection = self._request.transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._buffer_bytes)
 
