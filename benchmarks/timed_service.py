@@ -64,9 +64,10 @@ class _Watch:
         self._telemetry.observe(name, **fields)
 
     def _seen(self, due_ms: int) -> dict[str, float]:
+        done = self._clock.exact_ms()
         looks = self._clock.looks_ms()
         begun = looks[bisect.bisect_left(looks, due_ms)]
-        return {"begun_after_ms": begun - due_ms, "done_after_ms": self._clock.exact_ms() - due_ms}
+        return {"begun_after_ms": begun - due_ms, "done_after_ms": done - due_ms}
 
 
 async def main(database: Path) -> None:

@@ -40,8 +40,12 @@ class Waker(Protocol):
     def arm(self, at_ms: int) -> None:
         """Wake at `at_ms` of service time, unless it is to wake earlier anyway."""
 
-    async def wait(self) -> None:
-        """Return at the armed time, or after a second at the latest; it is disarmed then."""
+    async def wait(self) -> int | None:
+        """Return at the armed time, or after a second at the latest; it is disarmed then.
+
+        It may wake an idle service some milliseconds early, and returns that time then, and
+        else None.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class AlarmClock:
         self._limits = limits
         self._observe = observe
         self._next_due_at: int | None = None
+        self._soon_due_at: int | None = None
         self._claimed: dict[_Key, Claimed] = {}
         self._attempts: dict[_Key, asyncio.Task[None]] = {}
         self._patience = _Patience(limits.attempt_timeout_ms / 1000)
@@ -88,27 +93,41 @@ class AlarmClock:
         """A commit went through, and this is the head of the due index now (epoch ms)."""
         self._next_due_at = next_due_at
         self._pause.end()
-        if next_due_at is not None:
+        if next_due_at is not None and next_due_at != self._soon_due_at:
             self._waker.arm(next_due_at)
 
     async def run(self) -> None:
         """Look, dispatch, wait, until cancelled; then the attempts at work get a moment to end."""
+        soon_due_at: int | None = None
         try:
             while True:
                 self.looked_at = self._clock.now()
-                await self._dispatch_due()
-                await self._waker.wait()
+                if soon_due_at is not None:
+                    await self._get_ready(soon_due_at)
+                await self._dispatch_due(soon_due_at)
+                soon_due_at = await self._waker.wait()
                 self._pause.try_again()
         finally:
             await self._drain()
 
-    async def _dispatch_due(self) -> None:
+    async def _get_ready(self, soon_due_at: int) -> None:
+        """Look before the time: an idle service is slow at first, and its next look is quick.
+
+        That look follows at once, and waits in the store; nobody has to be woken for it.
+        """
+        self._soon_due_at = soon_due_at
+        try:
+            await self._dispatch_due()
+        finally:
+            self._soon_due_at = None
+
+    async def _dispatch_due(self, soon_due_at: int | None = None) -> None:
         """Claim until nothing is due, or until there is no room for more attempts in flight.
 
         The store is asked for more before the attempts begin: it is never idle in a burst.
         """
         limit = self._room()
-        claimed = await self._claim(limit) if limit > 0 else []
+        claimed = await self._claim(limit, soon_due_at) if limit > 0 else []
         while claimed:
             self._claimed.update(((one.id, one.claim), one) for one in claimed)
             limit = self._room() if len(claimed) == limit else 0
@@ -117,10 +136,11 @@ class AlarmClock:
                 return
             claimed, _ = await asyncio.gather(self._claim(limit), self._begin(claimed))
 
-    async def _claim(self, limit: int) -> list[Claimed]:
+    async def _claim(self, limit: int, not_before: int | None = None) -> list[Claimed]:
         """Up to `limit` alarms that are due; none while the store cannot commit."""
+        claim = Claim(limit, self._limits.lease_ms, self._at_work(), not_before)
         try:
-            return await self._store.claim(Claim(limit, self._limits.lease_ms, self._at_work()))
+            return await self._store.claim(claim)
         except StorageTrouble as trouble:
             self._pause.begin(trouble)
             return []

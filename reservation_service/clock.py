@@ -5,6 +5,7 @@ of the wall clock neither frees a hold early nor keeps it. It refuses to follow 
 far the two have drifted apart is `divergence_ms`, and a restart brings them together again.
 """
 
+import select
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -22,6 +23,9 @@ class Clock(Protocol):
     def seconds_until(self, at_ms: int) -> float:
         """Seconds of service time until `at_ms`, exact to the nanosecond; 0 or less when due."""
 
+    def sleep_until(self, at_ms: int) -> None:
+        """Block this thread until `at_ms` (epoch ms of service time); not for an event loop."""
+
     def divergence_ms(self) -> int:
         """The wall clock minus service time, in milliseconds: how far a step has parted them."""
 
@@ -38,6 +42,11 @@ class BootClock:
     def seconds_until(self, at_ms: int) -> float:
         elapsed_ns = time.clock_gettime_ns(_ELAPSED)
         return (at_ms * _NS_PER_MS - self._offset_ns - elapsed_ns) / 1e9
+
+    def sleep_until(self, at_ms: int) -> None:
+        # No step of the wall clock makes it longer, as a wait for a lock may be made; and
+        # `time.sleep` ends in an error under libfaketime.
+        select.select([], [], [], max(0.0, self.seconds_until(at_ms)))
 
     def divergence_ms(self) -> int:
         return time.time_ns() // _NS_PER_MS - self.now()

@@ -56,12 +56,14 @@ class Claim(Struct, frozen=True, array_like=True, tag=True):
     """Claim up to `limit` due alarms for `lease_ms`.
 
     `running` are the IDs whose attempts are at work: an alarm of theirs that is claimed is left
-    out though its lease is over; one that was set anew since is not.
+    out though its lease is over; one that was set anew since is not. `not_before` is a time that
+    is a few milliseconds ahead (epoch ms): the transaction may wait for it, and others behind it.
     """
 
     limit: int
     lease_ms: int
     running: list[str]
+    not_before: int | None = None
     id: None = None  # nobody's message
 
 

@@ -6,12 +6,11 @@ milliseconds, rounded up. APScheduler follows the wall clock, which may be stepp
 precision only: the guarantee is the event loop's own time-out of `HEARTBEAT_S`.
 
 An idle service has cold caches, and a process that slept long wakes slowly. So the tick comes a
-little early, sleeps to the very time, and wakes an idle service twice: at once, for a look that
-finds nothing yet, and on time.
+little early and wakes an idle service at once, which gets ready; for any other it sleeps to the
+very time.
 """
 
 import asyncio
-import threading
 from datetime import datetime, timedelta
 
 from apscheduler.executors.debug import DebugExecutor
@@ -26,11 +25,12 @@ HEARTBEAT_S = 1.0
 SETTLED_S = 0.002
 """Moving the job takes a fifth of a millisecond; what a commit has set going comes first."""
 
-EARLY_S = 0.0015
-"""Longer than an idle service needs to look into the table, which is a millisecond."""
+EARLY_S = 0.002
+"""Longer than an idle service needs to look into the table, which is a millisecond, and for its
+next call to reach the writer."""
 
 IDLE_S = 0.01
-"""Whoever has committed less than this ago is warm, and a look would be in its way."""
+"""A service that has committed less than this ago is warm, and its writer may be needed."""
 
 _JOB = "next-alarm"
 _AT_ONCE = "at-once"
@@ -54,6 +54,7 @@ class SchedulerWaker:
         self._armed_at: int | None = None
         self._committed_s = monotonic_s()
         self._event = asyncio.Event()
+        self._soon_due_at: int | None = None
         self._moving: asyncio.TimerHandle | None = None
         self._ticks_for: int | None = None
         self._loop = asyncio.get_running_loop()
@@ -80,25 +81,31 @@ class SchedulerWaker:
         elif delay_s < 2 * HEARTBEAT_S and self._moving is None:  # a heartbeat may begin later
             self._moving = self._loop.call_later(SETTLED_S, self._move)
 
-    async def wait(self) -> None:
+    async def wait(self) -> int | None:
         try:
             async with asyncio.timeout(HEARTBEAT_S):
                 await self._event.wait()
         except TimeoutError:
             pass
+        soon_due_at, self._soon_due_at = self._soon_due_at, None
         self._event.clear()
         self._armed_at = None
+        return soon_due_at
 
     def _tick(self) -> None:
-        """Wake on time, from the scheduler's thread, which sleeps to the microsecond."""
+        """Wake in time, from the scheduler's thread, which sleeps to the microsecond."""
         at_ms = self._armed_at
-        rest_s = 0.0 if at_ms is None else self._clock.seconds_until(at_ms)
-        if 0 < rest_s <= 2 * EARLY_S:
-            self._ticks_for = at_ms
+        if at_ms is not None and 0 < self._clock.seconds_until(at_ms) <= 2 * EARLY_S:
             if monotonic_s() - self._committed_s >= IDLE_S:
-                self._loop.call_soon_threadsafe(self._event.set)
-            _sleep(rest_s)
+                self._loop.call_soon_threadsafe(self._wake_early, at_ms)
+                return
+            self._ticks_for = at_ms
+            self._clock.sleep_until(at_ms)
         self._loop.call_soon_threadsafe(self._event.set)
+
+    def _wake_early(self, at_ms: int) -> None:
+        self._soon_due_at = at_ms
+        self._event.set()
 
     def _move(self) -> None:
         """Move the job to just before the armed time, if it is still armed.
@@ -118,8 +125,3 @@ class SchedulerWaker:
 
     def _is_ticking(self) -> bool:
         return self._ticks_for is not None and self._clock.seconds_until(self._ticks_for) > 0
-
-
-def _sleep(seconds: float) -> None:
-    """Let a thread sleep that has nothing else to do."""
-    threading.Event().wait(seconds)

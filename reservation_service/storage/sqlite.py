@@ -4,7 +4,6 @@ The statements are those of the slot protocol (docs/architecture.md): held means
 set, the effect itself clears or moves the slot, and an old claim never touches a new alarm.
 """
 
-import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,14 @@ from reservation_service.reservation import (
     PlanVerdict,
     Release,
 )
-from reservation_service.storage.sqlite_alarms import CLAIM, DUE, NEXT_DUE, RECORD_FAILED, RETRY
+from reservation_service.storage.sqlite_alarms import (
+    CLAIM,
+    DUE,
+    NEXT_DUE,
+    RECORD_FAILED,
+    RETRY,
+    wait_for_claims,
+)
 from reservation_service.storage.sqlite_bookings import (
     CONFIRM,
     EXPIRE,
@@ -49,6 +55,7 @@ from reservation_service.storage.sqlite_bookings import (
     SORT_NAMED,
 )
 from reservation_service.storage.sqlite_errors import failure_before_commit, failure_of_commit
+from reservation_service.storage.sqlite_files import inode
 from reservation_service.storage.sqlite_messages import KINDS, MESSAGES, MessageTable, Span
 from reservation_service.storage.sqlite_purge import purge_some
 from reservation_service.storage.sqlite_reads import ROW
@@ -110,7 +117,7 @@ class BatchTransaction:
     def __init__(self, clock: Clock, database: Path | None, epoch: int) -> None:
         self._clock = clock
         self._database = database
-        self._inode = _inode(database) if database else 0
+        self._inode = inode(database) if database else 0
         self._batch = epoch * _BATCHES_PER_EPOCH
         self._ended: ServiceError | None = None
 
@@ -164,10 +171,11 @@ class BatchTransaction:
 
         Nobody's messages last, so that they see what the batch's others did.
         """
-        now = self._clock.now()
         of: dict[type, list[Any]] = {kind: [] for kind in (*KINDS, *NOBODYS)}
         for message in messages:
             of[type(message)].append(message)
+        wait_for_claims(of[Claim], self._clock)
+        now = self._clock.now()
         table = MessageTable(connection, of)
         run = _Statements(connection, table, now, self._batch, of[Claim])
         span = table.spans
@@ -193,7 +201,7 @@ class BatchTransaction:
         return results, next_due_at
 
     def _require_same_file(self) -> None:
-        if self._database and _inode(self._database) != self._inode:
+        if self._database and inode(self._database) != self._inode:
             raise DatabaseUnusable
 
 
@@ -386,10 +394,3 @@ def roll_back(connection: sqlite3.Connection) -> None:
         except sqlite3.Error:
             if connection.in_transaction:
                 raise
-
-
-def _inode(database: Path) -> int:
-    try:
-        return os.stat(database).st_ino  # noqa: PTH116 - once a commit, and half the cost
-    except FileNotFoundError:
-        return -1

@@ -4,7 +4,14 @@ A claim is the number of the batch that made it, never used twice: an old attemp
 late finds another claim, or none, and touches nothing.
 """
 
+from collections.abc import Sequence
+
+from reservation_service.clock import Clock
 from reservation_service.storage.sqlite_messages import MESSAGES
+from reservation_service.store import Claim
+
+WAIT_S_MAX = 0.005
+"""The longest that a claim is waited for; whoever is behind it waits, too."""
 
 RECORD_FAILED = f"""
 INSERT INTO event (reservation, generation, type, at, "trigger", data)
@@ -88,3 +95,10 @@ FROM (SELECT 1 FROM reservation
 COUNT_CLAIMED = """
 SELECT count(*) FROM reservation WHERE alarm_attempts > 0 AND alarm_claim IS NOT NULL
 """
+
+
+def wait_for_claims(claims: Sequence[Claim], clock: Clock) -> None:
+    """Wait for the time of a claim that has come a little before it."""
+    for claim in claims:
+        if claim.not_before and 0 < clock.seconds_until(claim.not_before) <= WAIT_S_MAX:
+            clock.sleep_until(claim.not_before)

@@ -19,6 +19,10 @@ class FakeClock:
     def seconds_until(self, at_ms: int) -> float:
         return (at_ms - self._now) / 1000
 
+    def sleep_until(self, at_ms: int) -> None:
+        """Nobody waits: the time comes at once."""
+        self.advance(at_ms - self._now)
+
     def divergence_ms(self) -> int:
         return 0
 

@@ -7,7 +7,8 @@ from tests.support.waiting import Signal
 
 
 class HandWaker:
-    """Implements `alarms.Waker`. It wakes when the clock reaches the armed time, or at a `tick`.
+    """Implements `alarms.Waker`. It wakes when the clock reaches the armed time, or at a `tick`,
+    which may come early.
 
     There is no heartbeat but the test's own, so that an alarm which nobody armed stays unseen.
     """
@@ -17,6 +18,7 @@ class HandWaker:
         self._ring = asyncio.Event()
         self._changed = Signal()
         self._is_waiting = False
+        self._soon_due_at: int | None = None
         self.armed_at: int | None = None
         clock.follow(self._look)
 
@@ -26,7 +28,7 @@ class HandWaker:
         self._look()
         self._changed.notify()
 
-    async def wait(self) -> None:
+    async def wait(self) -> int | None:
         self._is_waiting = True
         self._changed.notify()
         try:
@@ -35,9 +37,12 @@ class HandWaker:
             self._is_waiting = False
         self._ring.clear()
         self.armed_at = None
+        soon_due_at, self._soon_due_at = self._soon_due_at, None
+        return soon_due_at
 
-    def tick(self) -> None:
-        """The heartbeat: wake now, whatever is armed."""
+    def tick(self, soon_due_at: int | None = None) -> None:
+        """The heartbeat: wake now, whatever is armed; or early, for a time that is near."""
+        self._soon_due_at = soon_due_at
         self._ring.set()
 
     @property

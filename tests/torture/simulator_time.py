@@ -91,6 +91,9 @@ class ServiceClock:
     def seconds_until(self, at_ms: int) -> float:
         return (at_ms * _US_PER_MS - self._offset_us - self._loop.elapsed_us) / _US_PER_S
 
+    def sleep_until(self, at_ms: int) -> None:
+        raise NotImplementedError  # its waker is never early
+
     def divergence_ms(self) -> int:
         return self._wall.now() - self.now()
 
@@ -117,7 +120,7 @@ class TimerWaker:
         delay_s = max(0.0, self._clock.seconds_until(at_ms))
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring.set)
 
-    async def wait(self) -> None:
+    async def wait(self) -> int | None:
         try:
             async with asyncio.timeout(HEARTBEAT_S):
                 await self._ring.wait()
@@ -126,6 +129,7 @@ class TimerWaker:
         self._disarm()
         self._ring.clear()
         self._armed_at = None
+        return None
 
     def _disarm(self) -> None:
         if self._timer is not None:

@@ -193,8 +193,8 @@ class Bench:
         )
         self.task = asyncio.create_task(self.alarm_clock.run())
 
-    def wake(self) -> None:
-        self.waker.tick()
+    def wake(self, soon_due_at: int | None = None) -> None:
+        self.waker.tick(soon_due_at)
 
     def commit(self) -> None:
         """Somebody's transaction went through."""
@@ -236,6 +236,38 @@ async def test_a_commit_with_an_earlier_alarm_moves_the_waker() -> None:
         made.store.put(row("seat-1"))
         made.clock.advance(500)
         await made.seen("ok", "seat-1")
+
+
+async def test_woken_early_it_looks_at_once_and_then_waits_in_the_store() -> None:
+    async with bench() as made:
+        made.store.put(row("seat-1"))
+        made.wake(START + 2)
+        await made.seen("ok", "seat-1")
+        await made.waker.asleep()
+        assert [claim.not_before for claim in made.store.claims[1:]] == [None, START + 2]
+        made.wake()
+        await made.store.has_claimed(4)
+        assert made.store.claims[3].not_before is None
+
+
+@pytest.mark.parametrize(("next_due_at", "armed_meanwhile"), [(2, None), (1, 1), (3, 3)])
+async def test_nobody_is_woken_for_what_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, next_due_at: int, armed_meanwhile: int | None
+) -> None:
+    async with bench() as made:
+        claim_of_store, armed = made.store.claim, list[int | None]()
+
+        async def claim(claim: Claim) -> list[Claimed]:
+            found = await claim_of_store(claim)
+            made.alarm_clock.expect(START + next_due_at)
+            armed.append(made.waker.armed_at and made.waker.armed_at - START)
+            return found
+
+        monkeypatch.setattr(made.store, "claim", claim)
+        made.wake(START + 2)
+        await made.store.has_claimed(3)
+        await made.waker.asleep()
+        assert armed == [armed_meanwhile, next_due_at]
 
 
 async def test_it_claims_until_nothing_is_due() -> None:

@@ -69,6 +69,14 @@ def test_the_time_until_an_alarm_is_exact(machine: Machine) -> None:
     assert clock.seconds_until(1_800_000_000_001) < 0
 
 
+@pytest.mark.parametrize("ms", [20, 0, -5])
+def test_a_thread_sleeps_until_a_time_and_not_much_longer(ms: int) -> None:
+    clock = BootClock()
+    until = clock.now() + ms
+    clock.sleep_until(until)
+    assert -0.5 < clock.seconds_until(until) <= 0
+
+
 def test_suspended_time_counts() -> None:
     assert getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC) == clock_module._ELAPSED
 

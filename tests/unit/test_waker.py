@@ -88,25 +88,27 @@ async def test_the_tick_is_planned_a_little_early(
     SchedulerWaker(silent, clock).arm(START + 100)
     await planned(silent)
     (job,) = silent.get_jobs()
-    assert job.next_run_time - now == timedelta(milliseconds=98.5)
+    assert job.next_run_time - now == timedelta(milliseconds=98)
 
 
 class Tick:
     """A tick on a thread of its own, which sleeps until it `may_go_on`."""
 
-    def __init__(self, scheduler: BackgroundScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asleep, self.may_go_on = queue.SimpleQueue[float](), threading.Event()
-        monkeypatch.setattr(waker_module, "_sleep", self._sleep)
+    def __init__(
+        self, scheduler: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.asleep, self.may_go_on = queue.SimpleQueue[int](), threading.Event()
+        monkeypatch.setattr(clock, "sleep_until", self._sleep)
         (self._job,) = scheduler.get_jobs()
         monkeypatch.setattr(scheduler, "modify_job", None)  # it would wait for the thread
         self.ended = asyncio.get_running_loop().run_in_executor(None, self._job.func)
 
-    def _sleep(self, seconds: float) -> None:
-        self.asleep.put(seconds)
+    def _sleep(self, at_ms: int) -> None:
+        self.asleep.put(at_ms)
         assert self.may_go_on.wait(WAIT_SECONDS_MAX)
 
-    async def begin(self) -> float:
-        """Seconds that it sleeps."""
+    async def begin(self) -> int:
+        """Until when it sleeps."""
         return await asyncio.to_thread(self.asleep.get, timeout=WAIT_SECONDS_MAX)
 
     async def end(self) -> None:
@@ -114,20 +116,20 @@ class Tick:
         await bounded(self.ended, "the tick")
 
 
-async def test_an_idle_service_is_woken_a_little_early_and_again_on_time(
+async def test_an_idle_service_is_woken_a_little_early_and_told_for_what_time(
     silent: BackgroundScheduler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waker_module, "IDLE_S", 0)
     waker = SchedulerWaker(silent, clock)
     waker.arm(START + 100)
     await planned(silent)
-    clock.advance(99)
-    tick = Tick(silent, monkeypatch)
-    await bounded(waker.wait(), "the early wake")
-    assert await tick.begin() == pytest.approx(0.001)
-    clock.advance(1)
-    await tick.end()
-    assert await elapsed(waker) < 0.5
+    clock.advance(98)
+    tick = Tick(silent, clock, monkeypatch)
+    assert await bounded(waker.wait(), "the early wake") == START + 100
+    await bounded(tick.ended, "the tick")
+    assert tick.asleep.empty()
+    waker.arm(START + 98)
+    assert await bounded(waker.wait(), "the next wake") is None
 
 
 async def test_nothing_is_moved_while_the_scheduler_ticks(
@@ -137,7 +139,7 @@ async def test_nothing_is_moved_while_the_scheduler_ticks(
     waker.arm(START + 100)
     await planned(silent)
     clock.advance(98)
-    tick = Tick(silent, monkeypatch)
+    tick = Tick(silent, clock, monkeypatch)
     await tick.begin()
     monkeypatch.setattr(waker_module, "SETTLED_S", 0.01)
     waker.arm(START + 99)
@@ -152,15 +154,15 @@ async def test_who_has_just_committed_is_not_woken_early(
     waker = SchedulerWaker(silent, clock)
     waker.arm(START + 100)
     await planned(silent)
-    clock.advance(99)
-    tick = Tick(silent, monkeypatch)
-    await tick.begin()
+    clock.advance(98)
+    tick = Tick(silent, clock, monkeypatch)
+    assert await tick.begin() == START + 100
     waiting = asyncio.ensure_future(waker.wait())
     for _ in range(5):
         await asyncio.sleep(0)
     assert not waiting.done()
     await tick.end()
-    await bounded(waiting, "the waker")
+    assert await bounded(waiting, "the waker") is None
 
 
 async def test_a_tick_that_the_wall_clock_brings_far_too_early_does_not_sleep(
@@ -169,7 +171,7 @@ async def test_a_tick_that_the_wall_clock_brings_far_too_early_does_not_sleep(
     waker = SchedulerWaker(silent, clock)
     waker.arm(START + 30)
     await planned(silent)
-    tick = Tick(silent, monkeypatch)
+    tick = Tick(silent, clock, monkeypatch)
     await bounded(tick.ended, "the tick")
     assert tick.asleep.empty()
     assert await elapsed(waker) < 0.5
