@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.seeding import open_durable, seat
+from reservation_service.storage.sqlite_start import reserve_log
 
 _HOLD = """
 INSERT INTO reservation (id, status, holder, generation, created_at, expires_at, expiration_count,
@@ -93,6 +94,7 @@ def main(what: str, database: str, *numbers: str) -> None:
         "burst": lambda limit: expire_all(connection, int(limit)),
     }
     with closing(open_durable(Path(database))) as connection:
+        reserve_log(connection, Path(database))
         sys.stdout.write(json.dumps(programs[what](*numbers)))
 
 

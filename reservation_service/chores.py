@@ -18,8 +18,8 @@ PURGE = {"minute": 17}
 OPTIMIZE = {"hour": 3, "minute": 43}
 """Once a day."""
 
-CUT_WAL = {"second": 37}
-"""Once a minute: it is cut when nothing was changed since the last look."""
+EMPTY_WAL = {"second": 37}
+"""Once a minute: it is emptied when nothing was changed since the last look."""
 
 COUNT_EVENTS = {"second": 7}
 """Once a minute: no scrape has many to count, and none is purged before it was counted."""
@@ -33,7 +33,7 @@ class Upkept(Protocol):
     async def optimize(self) -> None:
         """Bring the planner's statistics up to date."""
 
-    async def cut_wal(self, now: int) -> int:
+    async def empty_wal(self, now: int) -> int:
         """Empty the write-ahead log, if it is not in use; the bytes that it had."""
 
     async def tally(self) -> Tally:
@@ -58,16 +58,16 @@ class Upkeep:
             return
         self._observe("optimized", duration_ms=_ms_since(began))
 
-    async def cut_wal(self) -> None:
+    async def empty_wal(self) -> None:
         """Empty the write-ahead log when nobody needs it; says nothing when there was nothing."""
         began = monotonic_s()
         try:
-            emptied = await self._database.cut_wal(self._clock.now())
+            emptied = await self._database.empty_wal(self._clock.now())
         except ServiceError as error:
-            self._observe("wal-cut-failed", reason=error.code)
+            self._observe("empty-wal-failed", reason=error.code)
             return
         if emptied:
-            self._observe("wal-cut", bytes=emptied, duration_ms=_ms_since(began))
+            self._observe("wal-emptied", bytes=emptied, duration_ms=_ms_since(began))
 
     async def count_events(self) -> None:
         """Let the database count what was recorded; says nothing when it could."""
@@ -97,7 +97,7 @@ def schedule_chores(  # noqa: PLR0913, PLR0917 - the composition root hands in e
     for chore, when in (
         (housekeeping.purge, PURGE),
         (upkeep.optimize, OPTIMIZE),
-        (upkeep.cut_wal, CUT_WAL),
+        (upkeep.empty_wal, EMPTY_WAL),
         (upkeep.count_events, COUNT_EVENTS),
     ):
         scheduler.add_job(chore, "cron", misfire_grace_time=None, coalesce=True, **when)

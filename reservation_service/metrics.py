@@ -274,7 +274,7 @@ class _StandingCollector(Collector):
                 _s(now.clock_divergence_ms),
             ),
             ("database_bytes", "Size of the database file.", now.database_bytes),
-            ("wal_bytes", "Size of the write-ahead log.", now.wal_bytes),
+            ("wal_bytes", "Length of the write-ahead log's file.", now.wal_bytes),
         ):
             if value is not None:
                 yield GaugeMetricFamily(f"reservation_{name}", told, value)

@@ -19,6 +19,7 @@ from reservation_service.metrics import Metrics, Standing
 from reservation_service.readiness import Readiness
 from reservation_service.storage.grouped_store import GroupedStore
 from reservation_service.storage.sqlite_engine import Backlog, SqliteEngine
+from reservation_service.storage.sqlite_files import wal_of
 from reservation_service.storage.sqlite_tally import Tally
 from reservation_service.web.health import Health
 from reservation_service.web.scrapes import Scrapes
@@ -103,7 +104,7 @@ class Monitoring:
             feed_readers=self._feed_readers(),
             clock_divergence_ms=self._clock.divergence_ms(),
             database_bytes=_size(database),
-            wal_bytes=_size(database.with_name(database.name + "-wal")),
+            wal_bytes=_size(wal_of(database)),
         )
         if backlog is not None:
             oldest = backlog.oldest_due_at

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import pytest
 
+from reservation_service.storage import sqlite_start
 from reservation_service.storage.sqlite_engine import SqliteEngine
 from tests.support.clock import FakeClock
 from tests.support.harness import Sections, ServiceHarness
@@ -34,6 +35,14 @@ class OpenEngine(Protocol):
     """Opens a database file, without migrating it."""
 
     async def __call__(self, database: Path) -> SqliteEngine: ...
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_logs() -> Iterator[None]:
+    """A thousand starts in this process need not write 10 MiB each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite_start, "LOG_PAGES", 0)
+        yield
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 WriteBatch = Callable[[Sequence[StoreMessage]], Awaitable[Batch]]
-CutWal = Callable[[sqlite3.Connection, int], int]
+EmptyWal = Callable[[sqlite3.Connection, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class SqliteEngine:
         self._reader: Connection | None = None
         self._clock: Clock | None = None
         self._write: WriteBatch | None = None
-        self._cut: CutWal | None = None
+        self._empty_wal: EmptyWal | None = None
 
     @classmethod
     async def open(cls, database: Path, *, own_process: bool = False) -> Self:
@@ -112,12 +112,14 @@ class SqliteEngine:
         try:
             reloaded = await self._writer.run(sqlite_start.begin_epoch, clock, recovery)
             await self._writer.run(sqlite_start.prepare_batches)
+            if not reloaded.is_destroyed:
+                await self._writer.run(sqlite_start.reserve_log, self.database)
             self._reader = await open_reader(self.database)
             self._write = await self._prepare_to_write(
                 sqlite.BatchTransaction(clock, self.database, reloaded.epoch)
             )
-            self._cut = await self._writer.keep(sqlite_upkeep.WalCutter(self.database))
-        except (sqlite3.Error, ServiceError) as error:
+            self._empty_wal = await self._writer.keep(sqlite_upkeep.WalEmptier())
+        except (sqlite3.Error, OSError, ServiceError) as error:
             raise StartupError(f"Cannot use the database {self.database}: {error}.") from error
         self._clock = clock
         self._tally = LogTally(self.database, reloaded.last_event)
@@ -178,10 +180,10 @@ class SqliteEngine:
         """Bring the planner's statistics up to date. Raises a ServiceError."""
         await self._keep_up(sqlite_upkeep.optimize)
 
-    async def cut_wal(self, now: int) -> int:
+    async def empty_wal(self, now: int) -> int:
         """Empty the write-ahead log, if it is not in use; the bytes that it had."""
-        assert self._cut is not None
-        return await self._keep_up(self._cut, now)
+        assert self._empty_wal is not None
+        return await self._keep_up(self._empty_wal, now)
 
     async def _keep_up(
         self, work: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kw: P.kwargs

@@ -1,22 +1,34 @@
 """What a start does with the file, and what ends it for good: each one function of the writer.
 
 A start is O(1) in the number of reservations: the file's origin, its schema version, the head of
-the due index, and the claims that a dead process left behind.
+the due index, and the claims that a dead process left behind. The write-ahead log gets its room.
 """
 
 import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from shutil import disk_usage
 
 from reservation_service.clock import Clock
 from reservation_service.storage import sqlite, sqlite_alarms
 from reservation_service.storage.migrations import check_origin, load_migrations, migrate
-from reservation_service.storage.sqlite_files import make_durable
+from reservation_service.storage.sqlite_files import CACHE_SIZE, WAL_PAGES, make_durable, wal_of
 from reservation_service.storage.sqlite_messages import create_message_table
 from reservation_service.storage.sqlite_tally import LAST_EVENT
+from reservation_service.storage.sqlite_upkeep import cut_wal, page_bytes, touch
 
 COUNTED_MAX = 1000
 """Counting stops here, so that a start takes the same time whatever waited."""
+
+LOG_PAGES = WAL_PAGES
+"""The log begins anew when it has so many."""
+
+_FREE_MIN = 10
+"""Times what is reserved."""
+
+_FEW_PAGES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,42 @@ def prepare_batches(connection: sqlite3.Connection) -> None:
     """A temporary table, in memory: a full disk must keep nothing from being tried."""
     connection.execute("PRAGMA temp_store = MEMORY")
     create_message_table(connection)
+
+
+def reserve_log(connection: sqlite3.Connection, database: Path) -> None:
+    """Let the write-ahead log be as long as it will be: a file that grows is synced more slowly.
+
+    Where the disk has little space, that is left for what is to come. Raises sqlite3.Error or
+    OSError when the database cannot be used.
+    """
+    log, size = wal_of(database), LOG_PAGES * page_bytes(connection)
+    if log.exists() and log.stat().st_size >= size:
+        return
+    if disk_usage(database.parent).free < _FREE_MIN * size:
+        return
+    connection.execute(f"PRAGMA cache_size = {_FEW_PAGES}")
+    try:
+        if not cut_wal(connection):
+            return
+        _write_and_roll_back(connection, size)
+    except sqlite3.OperationalError:  # a quota, perhaps: what was taken of it is given back
+        with suppress(sqlite3.OperationalError):
+            cut_wal(connection)
+        return
+    finally:
+        connection.execute(f"PRAGMA cache_size = {CACHE_SIZE}")
+    touch(connection)  # which syncs it, before anybody has to wait for that
+
+
+def _write_and_roll_back(connection: sqlite3.Connection, size: int) -> None:
+    """What is too much for the cache is written into the log, and is left there."""
+    in_cache = _FEW_PAGES * page_bytes(connection)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("CREATE TABLE room (bytes)")
+        connection.execute("INSERT INTO room VALUES (zeroblob(?))", [size + in_cache])
+    finally:
+        sqlite.roll_back(connection)
 
 
 def begin_epoch(connection: sqlite3.Connection, clock: Clock, recovery: Recovery) -> Reloaded:

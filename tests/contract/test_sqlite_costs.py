@@ -15,6 +15,7 @@ from benchmarks.seeding import open_durable, seed
 from reservation_service.reservation import Confirm, Expire, Extend, Hold, Release, Trigger
 from reservation_service.storage import sqlite_reads
 from reservation_service.storage.sqlite import BatchTransaction
+from reservation_service.storage.sqlite_files import wal_of
 from reservation_service.store import Claim, StoreMessage
 from tests.support.clock import START, FakeClock
 
@@ -36,7 +37,7 @@ class Costs:
         seed(database, range(pending), lambda number: START + MINUTE_MS + number)
         seed(database, range(due), lambda _: START - 1, lambda number: f"due-{number:03}")
         self.connection = open_durable(database)
-        self._log = database.with_name(f"{database.name}-wal")
+        self._log = wal_of(database)
         self.statements: list[str] = []
         self._transact = BatchTransaction(FakeClock(), database, epoch=1)
 

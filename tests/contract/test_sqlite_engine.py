@@ -1,11 +1,13 @@
 """SQLite: who may open the file, and what happens when it is lost, full or given up on purpose."""
 
 import asyncio
+import resource
 import sqlite3
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,17 +18,22 @@ from reservation_service.errors import (
     StorageUnavailable,
 )
 from reservation_service.reservation import Hold, Outcome, Plan
-from reservation_service.storage import lock, sqlite_tally
+from reservation_service.storage import lock, sqlite_start, sqlite_tally
 from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_files import CACHE_SIZE, connect_to_write, wal_of
 from reservation_service.storage.sqlite_tally import Tally
+from reservation_service.store import Claim
 from tests.conftest import OpenEngine
 from tests.contract.engines import MAX_HOLD_MS, RECOVERY
-from tests.support.clock import FakeClock
+from tests.support.clock import START, FakeClock
 from tests.support.harness import threads_accounted_for
 from tests.support.invariants import violations
 from tests.support.waiting import WAIT_SECONDS_MAX, bounded
 
 HOLD = Hold("seat-1", 60_000, MAX_HOLD_MS)
+
+FRAME_COMMITS = slice(36, 40)
+"""Where the log says that its first page ends a transaction."""
 
 ENDLESS = """
 WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT 1 FROM n) SELECT count(*) FROM n
@@ -267,4 +274,112 @@ async def test_an_end_waits_for_a_count_and_leaves_one_file(
         await counting
     with pytest.raises(StorageUnavailable):
         await engine.tally()
-    assert not database.with_name(f"{database.name}-wal").exists()
+    assert not wal_of(database).exists()
+
+
+@pytest.mark.parametrize(
+    ("asked_at", "claimed_at"), [(4_994, []), (4_995, [5_000]), (5_000, [5_000]), (5_001, [5_001])]
+)
+async def test_a_claim_waits_for_a_time_that_is_near(
+    engine: SqliteEngine, clock: FakeClock, asked_at: int, claimed_at: list[int]
+) -> None:
+    await hold(engine, "seat-1")
+    clock.advance(asked_at)
+    (claimed,), _ = await engine.write([Claim(10, 10_000, [], not_before=START + 5_000)])
+    assert isinstance(claimed, list)
+    assert [one.claimed_at - START for one in claimed] == claimed_at
+
+
+LOG_PAGES = 300
+LOG_BYTES = LOG_PAGES * 4096
+
+
+@pytest.fixture
+def database_with_log(database: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A database whose start reserves room for its log, as it does outside of tests."""
+    monkeypatch.setattr(sqlite_start, "LOG_PAGES", LOG_PAGES)
+    return database
+
+
+async def cache_size(engine: SqliteEngine) -> int | None:
+    return await engine._writer.run(sqlite_start.single_value, "PRAGMA cache_size")
+
+
+async def test_a_start_reserves_the_room_that_its_log_needs(
+    start_engine: StartEngine, database_with_log: Path
+) -> None:
+    engine, log = await start_engine(), wal_of(database_with_log)
+    before = log.stat().st_size
+    assert before >= LOG_BYTES
+    assert log.read_bytes()[FRAME_COMMITS] != bytes(4)  # what was reserved is synced
+    for number in range(20):
+        assert await hold(engine, f"seat-{number}") == [True]
+    assert log.stat().st_size == before
+    assert await cache_size(engine) == CACHE_SIZE
+    assert violations(database_with_log) == []
+
+
+async def test_a_short_log_that_a_dead_process_left_is_made_long(
+    start_engine: StartEngine, database_with_log: Path, clock: FakeClock
+) -> None:
+    engine = await start_engine()
+    await engine.close()
+    with closing(connect_to_write(database_with_log)) as left:
+        left.execute("BEGIN IMMEDIATE")
+        left.execute("UPDATE namespace SET epoch = epoch + 1")
+        left.execute("COMMIT")
+        assert 0 < wal_of(database_with_log).stat().st_size < LOG_BYTES
+        await start_engine()
+        assert wal_of(database_with_log).stat().st_size >= LOG_BYTES
+
+
+async def test_a_reader_in_the_way_is_not_waited_for_at_a_start(
+    start_engine: StartEngine, database_with_log: Path
+) -> None:
+    await (await start_engine()).close()
+    with closing(sqlite3.connect(database_with_log, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM reservation").fetchone()
+        engine = await start_engine()
+        assert await hold(engine, "seat-1") == [True]
+        assert wal_of(database_with_log).stat().st_size < LOG_BYTES
+        assert await cache_size(engine) == CACHE_SIZE
+
+
+@pytest.mark.parametrize(("times_free", "is_reserved"), [(9.9, False), (10.1, True)])
+async def test_a_small_disk_keeps_its_space_for_what_is_to_come(
+    start_engine: StartEngine,
+    database_with_log: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    times_free: float,
+    is_reserved: bool,
+) -> None:
+    usage = SimpleNamespace(free=times_free * LOG_BYTES)
+    monkeypatch.setattr(sqlite_start, "disk_usage", lambda _: usage)
+    await start_engine()
+    assert (wal_of(database_with_log).stat().st_size >= LOG_BYTES) == is_reserved
+
+
+async def test_a_start_goes_on_where_the_log_cannot_be_so_long(
+    start_engine: StartEngine, database_with_log: Path
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LOG_BYTES // 2, before[1]))
+    try:
+        engine = await start_engine()
+        assert wal_of(database_with_log).stat().st_size < LOG_BYTES // 4  # it is given back
+        assert await hold(engine, "seat-1") == [True]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert await cache_size(engine) == CACHE_SIZE
+    assert violations(database_with_log) == []
+
+
+async def test_what_is_destroyed_needs_no_log(
+    start_engine: StartEngine, database_with_log: Path, clock: FakeClock
+) -> None:
+    engine = await start_engine()
+    await engine.destroy(clock)
+    await engine.close()
+    await start_engine()
+    assert wal_of(database_with_log).stat().st_size < LOG_BYTES

@@ -13,9 +13,12 @@ from reservation_service import service as composition
 from reservation_service.errors import StorageUnavailable
 from reservation_service.housekeeping import MS_PER_DAY
 from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_files import wal_of
 from tests.conftest import StartService
 from tests.support.harness import ServiceHarness
 from tests.support.metrics import samples
+
+LOG_HEAD_BYTES = 32
 
 Chore = Callable[[], Awaitable[None]]
 Chores = dict[str, Chore]
@@ -39,38 +42,42 @@ def chores(monkeypatch: pytest.MonkeyPatch) -> Chores:
 
 
 async def test_each_chore_has_its_job(chores: Chores, service: ServiceHarness) -> None:
-    assert chores.keys() == {"purge", "optimize", "cut_wal", "count_events"}
+    assert chores.keys() == {"purge", "optimize", "empty_wal", "count_events"}
 
 
-async def test_the_log_is_cut_once_nothing_was_changed_for_a_while(
+async def test_the_log_is_emptied_once_nothing_was_changed_for_a_while(
     chores: Chores, service: ServiceHarness
 ) -> None:
-    wal = service.database.with_name(service.database.name + "-wal")
+    wal = wal_of(service.database)
     await service.hold("seat-1", 60)
-    await chores["cut_wal"]()  # it has only just begun to look
-    assert wal.stat().st_size > 0
+    await chores["empty_wal"]()  # it has only just begun to look
     await service.hold("seat-2", 60)
-    await chores["cut_wal"]()
-    assert wal.stat().st_size > 0
-    size = wal.stat().st_size
+    await chores["empty_wal"]()
+    assert service.recorder.of("wal-emptied") == []
     await service.get("/readyz")  # commits, and changes nothing
-    await chores["cut_wal"]()
-    assert wal.stat().st_size == 0
-    (told,) = service.recorder.of("wal-cut")
-    assert told["bytes"] >= size
-    await chores["cut_wal"]()
-    assert len(service.recorder.of("wal-cut")) == 1
+    await chores["empty_wal"]()
+    size = wal.stat().st_size
+    (told,) = service.recorder.of("wal-emptied")
+    assert told["bytes"] == size - LOG_HEAD_BYTES
+    await chores["empty_wal"]()
+    assert len(service.recorder.of("wal-emptied")) == 1
+    before = wal.read_bytes()
     assert (await service.hold("seat-3"))["status"] == "held"
+    assert wal.read_bytes()[:LOG_HEAD_BYTES] != before[:LOG_HEAD_BYTES]  # it began anew
+    assert wal.stat().st_size == size  # and is as long as before
+    await chores["empty_wal"]()
+    await chores["empty_wal"]()
+    assert len(service.recorder.of("wal-emptied")) == 2
 
 
 async def test_the_log_is_left_alone_when_an_alarm_is_near(
     chores: Chores, service: ServiceHarness
 ) -> None:
     await service.hold("seat-1", 60)
-    await chores["cut_wal"]()
+    await chores["empty_wal"]()
     service.clock.advance(59_000)
-    await chores["cut_wal"]()
-    assert service.recorder.of("wal-cut") == []
+    await chores["empty_wal"]()
+    assert service.recorder.of("wal-emptied") == []
 
 
 async def test_a_reader_is_not_waited_for(chores: Chores, service: ServiceHarness) -> None:
@@ -78,11 +85,11 @@ async def test_a_reader_is_not_waited_for(chores: Chores, service: ServiceHarnes
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM reservation").fetchone()
         await service.hold("seat-1", 60)
-        await chores["cut_wal"]()
-        await chores["cut_wal"]()
-        assert service.recorder.of("wal-cut") == []
-    await chores["cut_wal"]()
-    assert len(service.recorder.of("wal-cut")) == 1
+        await chores["empty_wal"]()
+        await chores["empty_wal"]()
+        assert service.recorder.of("wal-emptied") == []
+    await chores["empty_wal"]()
+    assert len(service.recorder.of("wal-emptied")) == 1
 
 
 async def test_statistics_are_looked_at(chores: Chores, service: ServiceHarness) -> None:
@@ -113,7 +120,7 @@ async def test_what_was_counted_stays_counted_once_it_is_purged(
     "trouble",
     [
         ("optimize", "optimize", "optimize-failed"),
-        ("cut_wal", "cut_wal", "wal-cut-failed"),
+        ("empty_wal", "empty_wal", "empty-wal-failed"),
         ("tally", "count_events", "count-failed"),
     ],
 )

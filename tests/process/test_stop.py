@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
+from reservation_service.storage.sqlite_files import wal_of
 from tests.process.conftest import MakeServer
 from tests.process.server import PATIENCE_S, STOP_SECONDS_MAX, Line, Server
 
@@ -49,7 +50,7 @@ def clients(server: Server) -> Iterator[Clients]:
 
 def check_the_hold_is_kept(server: Server, held: Line) -> None:
     """A clean stop leaves one file with everything in it, and nothing to recover."""
-    assert not server.database.with_name(server.database.name + "-wal").exists()
+    assert not wal_of(server.database).exists()
     assert server.query("SELECT id, expires_at FROM reservation") == [
         (held["reservationId"], held["expiresAt"])
     ]

@@ -23,6 +23,7 @@ from reservation_service.storage.calls import Answer, Call, pack_call, read_call
 from reservation_service.storage.lock import DatabaseLock
 from reservation_service.storage.remote_writer import RemoteWriter
 from reservation_service.storage.sqlite_engine import SqliteEngine
+from reservation_service.storage.sqlite_files import WAL_PAGES, wal_of
 from reservation_service.storage.sqlite_start import Recovery
 from reservation_service.storage.sqlite_tally import Tally
 from reservation_service.store import Claim, Probe, Probed, Purge, Purged
@@ -310,8 +311,8 @@ async def test_an_engine_works_with_it_as_with_a_thread(database: Path) -> None:
     assert not expired.changed
     assert await engine.tally() == Tally(1, {("held", "request"): 1})
     await engine.optimize()
-    assert await engine.cut_wal(BootClock().now()) == 0  # something was changed meanwhile
-    assert await engine.cut_wal(BootClock().now()) > 0
+    assert await engine.empty_wal(BootClock().now()) == 0  # something was changed meanwhile
+    assert await engine.empty_wal(BootClock().now()) > 0
     await engine.check_integrity()
     await engine.close()
     assert {path.name for path in database.parent.iterdir()} == {
@@ -319,6 +320,31 @@ async def test_an_engine_works_with_it_as_with_a_thread(database: Path) -> None:
         "reservations.db.lock",
     }
     assert family(os.getpid()) == [os.getpid()]
+
+
+async def test_a_claim_waits_in_the_process_for_its_time(database: Path) -> None:
+    engine = await SqliteEngine.open(database, own_process=True)
+    await engine.migrate()
+    await engine.start(BootClock(), Recovery(2_000, 60_000, 0))
+    (held,), expires_at = await engine.write([Hold("seat-1", 4, 60_000)])
+    assert isinstance(held, Outcome)
+    (claimed,), _ = await engine.write([Claim(10, 10_000, [], not_before=expires_at)])
+    assert isinstance(claimed, list)
+    (one,) = claimed
+    assert expires_at is not None
+    assert expires_at <= one.claimed_at < expires_at + 1_000
+    await engine.close()
+
+
+async def test_the_process_reserves_the_room_of_the_log(tmp_path: Path) -> None:
+    database = tmp_path / "reservations.db"
+    engine = await SqliteEngine.open(database, own_process=True)
+    await engine.migrate()
+    await engine.start(BootClock(), Recovery(2_000, 60_000, 0))
+    try:
+        assert wal_of(database).stat().st_size >= WAL_PAGES * 4096
+    finally:
+        await engine.close()
 
 
 def test_a_service_whose_writer_was_killed_ends_and_has_lost_nothing(server: Server) -> None:

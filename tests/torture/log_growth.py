@@ -24,8 +24,8 @@ MIB = 1024 * 1024
 BURST_BYTES_MAX = 16 * MIB
 """A checkpoint is due at 10 MiB; the rest is leave to be late."""
 
-KEPT_BYTES_MAX, SHORT_KEPT_BYTES_MAX = 64 * MIB, 8 * MIB
-LONGER = 1.25
+KEPT_BYTES_MAX = 16 * MIB
+LONGER, SHORT_LONGER = 4, 1.25
 """How long the log is when the forgotten reader goes, in lengths that may be kept."""
 
 SHRINK_SECONDS_MAX = 5.0
@@ -53,17 +53,14 @@ class Log:
 
 
 def run(scale: float) -> Report:
-    """A burst of `BURST_S` seconds, then a reader that is forgotten until the log is too long.
-
-    Below the full scale the service may keep less of its log, so that less has to be written.
-    """
-    report, is_long = Report(), scale >= 1
+    """A burst of `BURST_S` seconds, then a reader that is forgotten until the log is too long."""
+    report = Report()
     with scratch() as target:
         target.start()
         _burst(report, target, max(SHORT_BURST_S, BURST_S * scale))
-    with scratch(bug=None if is_long else "keep-little-log") as target:
+    with scratch() as target:
         target.start()
-        _forget_a_reader(report, target, KEPT_BYTES_MAX if is_long else SHORT_KEPT_BYTES_MAX)
+        _forget_a_reader(report, target, LONGER if scale >= 1 else SHORT_LONGER)
     return report
 
 
@@ -90,19 +87,17 @@ def _burst(report: Report, target: Target, seconds: float = SHORT_BURST_S) -> No
     report.figures["burst: log, MiB at most"] = _mib(log.bytes_max)
 
 
-def _forget_a_reader(
-    report: Report, target: Target, kept_bytes_max: int = SHORT_KEPT_BYTES_MAX
-) -> None:
+def _forget_a_reader(report: Report, target: Target, longer: float = SHORT_LONGER) -> None:
     log, ledger = Log(target), Ledger()
     with Traffic(target, ledger) as traffic:
         traffic.wait_for(100)
         with _reader(target):
-            eventually(lambda: log.look() > LONGER * kept_bytes_max, _PATIENCE_S)
+            eventually(lambda: log.look() > longer * KEPT_BYTES_MAX, _PATIENCE_S)
         with suppress(AssertionError):
-            eventually(lambda: log.look() <= kept_bytes_max, SHRINK_SECONDS_MAX)
+            eventually(lambda: log.look() <= KEPT_BYTES_MAX, SHRINK_SECONDS_MAX)
     _check_service(report, "forgotten reader", target, ledger, traffic)
     kept = log.look()
-    report.require(kept <= kept_bytes_max, f"the log still has {_mib(kept)} MiB")
+    report.require(kept <= KEPT_BYTES_MAX, f"the log still has {_mib(kept)} MiB")
     report.figures["forgotten reader: log, MiB at most"] = _mib(log.bytes_max)
     report.figures["forgotten reader: log, MiB afterwards"] = _mib(kept)
 

@@ -90,12 +90,6 @@ def keep_the_log() -> None:
 
 
 @bug
-def keep_little_log() -> None:
-    """No bug: as the product, but with 8 MiB in place of 64, so that less is to be written."""
-    _set(f"journal_size_limit = {8 * 1024 * 1024}")
-
-
-@bug
 def survive_a_failed_sync() -> None:
     """A failed commit is taken for one that surely changed nothing."""
     _replace(sqlite, "failure_of_commit", lambda _error: StorageUnavailable())
