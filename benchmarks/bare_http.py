@@ -2,17 +2,23 @@
 
 `python -m benchmarks.bare_http` parses and validates the same fields, on the same event loop and
 with the same JSON library, and answers the same documents with the same headers. IDs that begin
-with `hot-` are answered as somebody else's.
+with `hot-` are answered as somebody else's. `python -m benchmarks.bare_http FILE` writes and syncs
+a page of FILE for each hold, on a thread: the least that an answer can cost which is durable.
 """
 
 import asyncio
 import re
 import sys
 import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from aiohttp import web
+
+from benchmarks.disk import SyncedFile
 
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])")
 _HOLDER = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,200}")
@@ -58,6 +64,18 @@ async def hold(request: web.Request) -> web.Response:
     response = _answer(_encode(_row(name, "held", now, now + ttl_ms)), now, 201)
     response.headers["Location"] = f"/reservations/{name}"
     return response
+
+
+def hold_and_sync(file: SyncedFile) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """A handler that answers a hold once a page of `file` is on the disk."""
+    thread = ThreadPoolExecutor(1)
+
+    async def handle(request: web.Request) -> web.Response:
+        response = await hold(request)
+        await asyncio.get_running_loop().run_in_executor(thread, file.write)
+        return response
+
+    return handle
 
 
 async def read(request: web.Request) -> web.Response:
@@ -143,6 +161,7 @@ async def serve(app: web.Application) -> None:
 if __name__ == "__main__":
     app = web.Application()
     app.router.add_get("/reservations/{id}", read)
-    app.router.add_post("/reservations/{id}", hold)
+    files = [SyncedFile(Path(name)) for name in sys.argv[1:]]
+    app.router.add_post("/reservations/{id}", hold_and_sync(*files) if files else hold)
     app.router.add_post("/reservations/{id}/{call}", change)
     asyncio.run(serve(app))
