@@ -15,14 +15,12 @@ from functools import cache
 from typing import Any, BinaryIO
 
 import msgspec
+from msgspec import Struct
 
 from reservation_service.clock import Clock, utc_text
 from reservation_service.correlation import REQUEST_ID
 
 _encode = msgspec.json.Encoder().encode
-
-
-Line = dict[str, Any]
 
 
 class Telemetry:
@@ -38,10 +36,9 @@ class Telemetry:
 
     def observe(self, name: str, **fields: object) -> None:
         """Record that `name` happened; fields are JSON values."""
-        line: Line = {"event": name, "timestamp": self._clock.now()}
-        line.update(zip(_camel_keys(tuple(fields)), fields.values(), strict=True))
         if (request_id := REQUEST_ID.get()) is not None:
-            line["requestId"] = request_id
+            fields["request_id"] = request_id
+        line = _line_with(tuple(fields))(name, self._clock.now(), *fields.values())
         self._lines.write(self._render(line))
 
     def flush(self) -> None:
@@ -52,18 +49,19 @@ class Telemetry:
         self.observe("log-lines-lost", lines=lines)
 
 
-def _for_programs(line: Line) -> bytes:
+def _for_programs(line: Struct) -> bytes:
     encoded = _encode(line)
     return encoded if encoded.isascii() else _escaped(encoded)
 
 
-def _for_people(*, has_colors: bool) -> Callable[[Line], bytes]:
+def _for_people(*, has_colors: bool) -> Callable[[Struct], bytes]:
     from structlog.dev import ConsoleRenderer  # noqa: PLC0415 - a service has programs as readers
 
     console = ConsoleRenderer(colors=has_colors, repr_native_str=True, pad_event_to=20)
 
-    def render(line: Line) -> bytes:
-        told = console(None, "info", line | {"timestamp": utc_text(line["timestamp"])})
+    def render(line: Struct) -> bytes:
+        fields: dict[str, Any] = msgspec.to_builtins(line)
+        told = console(None, "info", fields | {"timestamp": utc_text(fields["timestamp"])})
         return told.encode("ascii", "backslashreplace")
 
     return render
@@ -108,10 +106,7 @@ def _escaped(line: bytes) -> bytes:
 
 
 @cache
-def _camel_keys(names: Sequence[str]) -> Sequence[str]:
-    return tuple(_camel(name) for name in names)
-
-
-def _camel(key: str) -> str:
-    first, *rest = key.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+def _line_with(names: Sequence[str]) -> type[Struct]:
+    """The type of lines with these fields; each event has its own, so they are few."""
+    fields = [(name, object) for name in ("event", "timestamp", *names)]
+    return msgspec.defstruct("Line", fields, rename="camel", gc=False)
