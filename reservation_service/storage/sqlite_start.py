@@ -23,12 +23,13 @@ COUNTED_MAX = 1000
 """Counting stops here, so that a start takes the same time whatever waited."""
 
 LOG_PAGES = WAL_PAGES
-"""The log begins anew when it has so many."""
+"""How long a start makes the log: it begins anew when it has so many."""
 
 _FREE_MIN = 10
 """Times what is reserved."""
 
 _FEW_PAGES = 10
+"""The cache meanwhile: what is beyond is written at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,10 +320,9 @@ async def test_a_start_reserves_the_room_that_its_log_needs(
 
 
 async def test_a_short_log_that_a_dead_process_left_is_made_long(
-    start_engine: StartEngine, database_with_log: Path, clock: FakeClock
+    start_engine: StartEngine, database_with_log: Path
 ) -> None:
-    engine = await start_engine()
-    await engine.close()
+    await (await start_engine()).close()
     with closing(connect_to_write(database_with_log)) as left:
         left.execute("BEGIN IMMEDIATE")
         left.execute("UPDATE namespace SET epoch = epoch + 1")
