@@ -8,7 +8,7 @@ block.
 import pickle
 import signal
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Any, BinaryIO, NamedTuple
 
@@ -70,13 +70,18 @@ def read_call(stream: BinaryIO) -> Call:
 
 def pack_answer(answer: Answer) -> bytes:
     """The length and the answer; what cannot be pickled is told in its words."""
+    packed = next(filter(None, map(_packed, _ways_to_tell(answer))))
+    return LENGTH.pack(len(packed)) + packed
+
+
+def _ways_to_tell(answer: Answer) -> Iterator[Answer]:
+    """The answer itself, and what is next best; words are made of it only if it comes to that."""
+    yield answer
     value, error, cause = answer
     told = cause and RuntimeError(repr(cause))
-    ways = [answer, Answer(None, RuntimeError(repr(error or value)), told)]
     if error is not None:
-        ways.insert(1, Answer(None, error, told))
-    packed = next(filter(None, map(_packed, ways)))
-    return LENGTH.pack(len(packed)) + packed
+        yield Answer(None, error, told)
+    yield Answer(None, RuntimeError(repr(error or value)), told)
 
 
 def _packed(answer: Answer) -> bytes | None:
