@@ -1,5 +1,9 @@
 """The cron jobs: what is done now and then, by whom, and when. Times are UTC."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import wraps
 from typing import Protocol
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -100,7 +104,20 @@ def schedule_chores(  # noqa: PLR0913, PLR0917 - the composition root hands in e
         (upkeep.empty_wal, EMPTY_WAL),
         (upkeep.count_events, COUNT_EVENTS),
     ):
-        scheduler.add_job(chore, "cron", misfire_grace_time=None, coalesce=True, **when)
+        scheduler.add_job(
+            _until_stopped(chore), "cron", misfire_grace_time=None, coalesce=True, **when
+        )
+
+
+def _until_stopped(chore: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    """A stop cuts it short, of which APScheduler would tell as of a failure."""
+
+    @wraps(chore)
+    async def work() -> None:
+        with suppress(asyncio.CancelledError):
+            await chore()
+
+    return work
 
 
 def _ms_since(began_s: float) -> int:

@@ -1,5 +1,6 @@
 """What is done now and then: told with what it did, and never in the way."""
 
+import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -17,6 +18,7 @@ from reservation_service.storage.sqlite_files import wal_of
 from tests.conftest import StartService
 from tests.support.harness import ServiceHarness
 from tests.support.metrics import samples
+from tests.support.waiting import bounded
 
 LOG_HEAD_BYTES = 32
 
@@ -97,6 +99,23 @@ async def test_a_reader_is_not_waited_for(chores: Chores, service: ServiceHarnes
         assert service.recorder.of("wal-emptied") == []
     await chores["empty_wal"]()
     assert len(service.recorder.of("wal-emptied")) == 1
+
+
+async def test_a_chore_that_a_stop_cuts_short_is_no_failure(
+    chores: Chores, service: ServiceHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def optimize(_engine: SqliteEngine) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(SqliteEngine, "optimize", optimize)
+    at_work = asyncio.ensure_future(chores["optimize"]())
+    await bounded(begun.wait(), "the chore to begin")
+    at_work.cancel()
+    await bounded(at_work, "the chore to end")
+    assert service.recorder.of("optimized") == service.recorder.of("optimize-failed") == []
 
 
 async def test_statistics_are_looked_at(chores: Chores, service: ServiceHarness) -> None:
