@@ -6,7 +6,7 @@ the state, so memory grows with the calls at work and not with the number of res
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from msgspec import Struct
@@ -109,19 +109,42 @@ class ReservationActor:
             raise NotYourHold(row)
         return schedule
 
-    async def alarm(self, info: AlarmInfo) -> Outcome:
-        """What the alarm clock calls, at least once per alarm; `info` tells which attempt it is.
+    async def alarm(self, info: AlarmInfo, expiry: Awaitable[Outcome] | None = None) -> Outcome:
+        """All of one attempt; `info` tells which it is.
 
-        The expiry comes first, so that no event can keep it from happening. Every effect decides
-        itself whether it has already happened.
+        The expiry comes first, so that no event can keep it from happening. The alarm clock has
+        begun it already, as a rule, and calls this only where that does not end the attempt. Every
+        effect decides itself whether it has already happened.
         """
-        outcome = await self.process_expiry(retry_count=info.retry_count)
-        if outcome.changed or not outcome.is_anything_due:
-            return outcome
-        return await self._fire_due(outcome, info)
+        if expiry is None:
+            expiry = self.process_expiry(retry_count=info.retry_count)
+        outcome = await expiry
+        return await self._fire_due(outcome, info) if outcome.leaves_due else outcome
+
+    def begin_expiry(
+        self, retry_count: int, then: Callable[[asyncio.Future[Outcome]], object]
+    ) -> asyncio.Future[Outcome] | None:
+        """The first step of an attempt, for which no task is needed; `then` is called at its end.
+
+        None, and nothing is begun, when others are at work: `alarm` waits for its turn. Raises
+        what the store raises at once.
+        """
+        message = Expire(self._id, Trigger.ALARM, None, retry_count)
+        if self._turns.is_taken(self._id):
+            return None
+        expiry = asyncio.ensure_future(self._store.apply(message))  # no turn is taken if it raises
+        turn = self._turns.enter(self._id, message)
+        assert turn is None
+
+        def end(expiry: asyncio.Future[Outcome]) -> None:
+            self._turns.leave(self._id)
+            then(expiry)
+
+        expiry.add_done_callback(end)
+        return expiry
 
     async def process_expiry(self, now: int | None = None, retry_count: int = 0) -> Outcome:
-        """Expire the hold if it is over: the one path of the alarm and of its replay.
+        """Expire the hold if it is over, by the one message of the alarm and of its replay.
 
         Without `now` it is the alarm, judged by the transaction's own time; a replay gives one.
         """
@@ -195,6 +218,10 @@ class _Turns:
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[_Turn] | None] = {}
+
+    def is_taken(self, reservation_id: str) -> bool:
+        """Whether a turn has to be waited for."""
+        return reservation_id in self._waiting
 
     def enter(self, reservation_id: str, message: Message) -> _Turn | None:
         """None when it is the caller's turn, else what to `wait` for."""

@@ -8,22 +8,23 @@ commit, nobody is to blame: everything pauses and goes on once it can.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol
 
 from reservation_service.actor import ReservationNamespace
 from reservation_service.clock import Clock
 from reservation_service.errors import ServiceError, StorageTrouble
-from reservation_service.reservation import AlarmInfo
+from reservation_service.patience import Group, Patience
+from reservation_service.reservation import Outcome
 from reservation_service.retry import RetryPolicy
 from reservation_service.store import Claim, Claimed, Retry, Store
 
 Observe = Callable[..., None]
-T = TypeVar("T")
-_Group = dict[asyncio.Task[Any], None]
+_Expiry = asyncio.Future[Outcome]
 _Key = tuple[str, int]  # of an attempt: the reservation and the claim
 
 BEGIN_MAX = 128
@@ -83,8 +84,8 @@ class AlarmClock:
         self._next_due_at: int | None = None
         self._soon_due_at: int | None = None
         self._claimed: dict[_Key, Claimed] = {}
-        self._attempts: dict[_Key, asyncio.Task[None]] = {}
-        self._patience = _Patience(limits.attempt_timeout_ms / 1000)
+        self._attempts: dict[_Key, asyncio.Future[Any]] = {}
+        self._patience = Patience(limits.attempt_timeout_ms / 1000)
         self._pause = _Pause(observe)
         self.looked_at = clock.now()
         """When it last went to look into the table, epoch ms."""
@@ -146,11 +147,40 @@ class AlarmClock:
             return []
 
     async def _begin(self, claimed: Sequence[Claimed]) -> None:
-        begin = asyncio.get_running_loop().create_task
         for number, one in enumerate(claimed, 1):
-            self._attempts[one.id, one.claim] = begin(self._attempt(one))
+            self._begin_one(one)
             if number % BEGIN_MAX == 0:
                 await asyncio.sleep(0)
+
+    def _begin_one(self, claimed: Claimed) -> None:
+        """Nearly every attempt is over with its expiry, so a task is made for the others only."""
+        actor, group = self._namespace.get_by_name(claimed.id), self._patience.group()
+        then = partial(self._end_expiry, claimed, group)
+        try:
+            expiry = actor.begin_expiry(claimed.info.retry_count, then)
+        except ServiceError:  # the attempt will meet it, too
+            expiry = None
+        if expiry is None:
+            self._begin_alone(claimed)
+        else:
+            self._attempts[claimed.id, claimed.claim] = expiry
+            group.join(expiry)
+
+    def _end_expiry(self, claimed: Claimed, group: Group, expiry: _Expiry) -> None:
+        group.leave(expiry)
+        if _is_all(expiry):
+            self._end(claimed)
+            self._report(claimed, "ok" if expiry.result().changed else "nothing-due")
+        else:
+            self._begin_alone(claimed, expiry, group)
+
+    def _begin_alone(
+        self, claimed: Claimed, expiry: _Expiry | None = None, group: Group | None = None
+    ) -> None:
+        """An attempt in a task of its own; it goes on from its expiry if that has begun."""
+        attempt = asyncio.get_running_loop().create_task(self._attempt(claimed, expiry, group))
+        attempt.add_done_callback(lambda _: self._end(claimed))
+        self._attempts[claimed.id, claimed.claim] = attempt
 
     def _room(self) -> int:
         free = self._limits.in_flight_max - len(self._claimed)
@@ -159,39 +189,43 @@ class AlarmClock:
     def _at_work(self) -> list[str]:
         return [reservation_id for reservation_id, _ in self._claimed]
 
-    async def _attempt(self, claimed: Claimed) -> None:
+    async def _attempt(self, claimed: Claimed, expiry: _Expiry | None, group: Group | None) -> None:
         try:
-            verdict = await self._dispatch(claimed)
+            verdict = await self._dispatch(claimed, expiry, group)
             if verdict is not _Verdict.MOVED:
                 await self._settle(claimed, has_failed=verdict is _Verdict.FAILED)
         except ServiceError as error:
             if not error.fatal:
                 self._observe("settle-failed", reservation_id=claimed.id, error=str(error))
-        finally:
-            was_full = len(self._claimed) >= self._limits.in_flight_max
-            del self._claimed[claimed.id, claimed.claim]
-            del self._attempts[claimed.id, claimed.claim]
-            if was_full:  # more may be due than there was room for
-                self._waker.arm(self._clock.now())
 
-    async def _dispatch(self, claimed: Claimed) -> "_Verdict":
+    def _end(self, claimed: Claimed) -> None:
+        was_full = len(self._claimed) >= self._limits.in_flight_max
+        del self._claimed[claimed.id, claimed.claim]
+        del self._attempts[claimed.id, claimed.claim]
+        if was_full:  # more may be due than there was room for
+            self._waker.arm(self._clock.now())
+
+    async def _dispatch(
+        self, claimed: Claimed, expiry: _Expiry | None, group: Group | None
+    ) -> "_Verdict":
         """One attempt, and its log line; a store in trouble is waited out."""
-        actor, info = self._namespace.get_by_name(claimed.id), claimed.info
+        actor = self._namespace.get_by_name(claimed.id)
         while True:
             try:
-                outcome = await self._patience.limit(actor.alarm(info))
+                outcome = await self._patience.limit(actor.alarm(claimed.info, expiry), group)
             except StorageTrouble as trouble:
+                expiry = group = None
                 await self._pause.wait_out(trouble)
             except TimeoutError:
-                self._report(claimed.id, info, "timed-out")
+                self._report(claimed, "timed-out")
                 return _Verdict.FAILED
             except Exception as error:  # whatever a handler raises is a failed attempt
                 if isinstance(error, ServiceError) and error.fatal:
                     raise
-                self._report(claimed.id, info, "failed", error=str(error.__cause__ or error))
+                self._report(claimed, "failed", error=str(error.__cause__ or error))
                 return _Verdict.FAILED
             else:
-                self._report(claimed.id, info, "ok" if outcome.changed else "nothing-due")
+                self._report(claimed, "ok" if outcome.changed else "nothing-due")
                 is_claimed = outcome.reservation.alarm_running
                 return _Verdict.CLAIMED if is_claimed else _Verdict.MOVED
 
@@ -214,10 +248,11 @@ class AlarmClock:
         if has_failed and failures == self._limits.stuck_after:
             self._observe("alarm-stuck", reservation_id=claimed.id, failures=failures)
 
-    def _report(self, reservation_id: str, info: AlarmInfo, outcome: str, **fields: str) -> None:
+    def _report(self, claimed: Claimed, outcome: str, **fields: str) -> None:
+        info = claimed.info
         self._observe(
             "reservation-alarm",
-            reservation_id=reservation_id,
+            reservation_id=claimed.id,
             is_retry=info.is_retry,
             retry_count=info.retry_count,
             outcome=outcome,
@@ -226,12 +261,23 @@ class AlarmClock:
         )
 
     async def _drain(self) -> None:
-        tasks = list(self._attempts.values())
-        if tasks:
-            await asyncio.wait(tasks, timeout=_DRAIN_S)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        """An expiry that ends may begin an attempt, which is waited for or cancelled, too."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                while self._attempts:
+                    await asyncio.wait(self._attempts.values())
+        while self._attempts:
+            for attempt in self._attempts.values():
+                attempt.cancel()
+            await asyncio.wait(self._attempts.values())
+
+
+def _is_all(expiry: _Expiry) -> bool:
+    """Whether an attempt is over with this expiry: it moved the slot, or found it moved."""
+    if expiry.cancelled() or expiry.exception() is not None:
+        return False
+    outcome = expiry.result()
+    return not outcome.leaves_due and not outcome.reservation.alarm_running
 
 
 class _Verdict(Enum):
@@ -240,56 +286,6 @@ class _Verdict(Enum):
     MOVED = auto()
     FAILED = auto()
     CLAIMED = auto()
-
-
-class _Patience:
-    """The time-out of all attempts: one timer for thousands, which no standstill can use up.
-
-    Whoever begins joins the newest of `_STEPS` groups, and at each step those who are still in the
-    oldest group have run out of time: after `seconds` at most, and no less than nine tenths of it.
-    A step is counted when the event loop comes to it, so a standstill has cost one of them. A
-    group keeps the order in which it was joined: nothing here depends on where a task is in memory.
-    """
-
-    _STEPS = 10
-
-    def __init__(self, seconds: float) -> None:
-        self._step_s = seconds / self._STEPS
-        self._groups: deque[_Group] = deque({} for _ in range(self._STEPS))
-        self._ran_out: _Group = {}
-        self._is_counting = False
-
-    async def limit(self, work: Awaitable[T]) -> T:
-        """What `work` returns. Raises TimeoutError when it has taken too long."""
-        task = asyncio.current_task()
-        assert task is not None
-        group = self._groups[-1]
-        group[task] = None
-        self._count()
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if task in self._ran_out and task.uncancel() == 0:
-                raise TimeoutError from None
-            raise
-        finally:
-            group.pop(task, None)
-            self._ran_out.pop(task, None)
-
-    def _count(self) -> None:
-        if not self._is_counting:
-            self._is_counting = True
-            asyncio.get_running_loop().call_later(self._step_s, self._step)
-
-    def _step(self) -> None:
-        self._is_counting = False
-        late = self._groups.popleft()
-        self._groups.append({})
-        self._ran_out |= late
-        for task in late:
-            task.cancel()
-        if any(self._groups):
-            self._count()
 
 
 class _Pause:

@@ -223,10 +223,10 @@ class Outcome(Struct, frozen=True, array_like=True, gc=False):
         return hold.holder != (getattr(message, "holder", ANONYMOUS) if self.is_own else other)
 
     @property
-    def is_anything_due(self) -> bool:
-        """The slot is the earliest thing planned, so nothing else has to be looked at."""
+    def leaves_due(self) -> bool:
+        """Whether an expiry changed nothing and something else is due: the slot is the earliest."""
         at = self.reservation.alarm_at
-        return at is not None and at <= self.now
+        return not self.changed and at is not None and at <= self.now
 
 
 class AlarmInfo(Struct, frozen=True):

@@ -3,6 +3,7 @@
 Nothing is observable before it is committed: every answer below comes after COMMIT.
 """
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 from msgspec import Struct
@@ -137,13 +138,14 @@ Result = Outcome | list[Claimed] | Purged | Probed
 class Store(Protocol):
     """A durable set of reservations, each with one alarm slot."""
 
-    async def apply(self, message: Message) -> Outcome:
+    def apply(self, message: Message) -> Awaitable[Outcome]:
         """Do one message in one transaction, with its event.
 
         `changed` is False when the row's state did not allow it. A request's message raises
         Overloaded when the queue is full; an alarm's waits for room. Raises MessageFailed when
         this message alone made its transaction fail, StorageTrouble when nothing can be
-        committed now, and a fatal ServiceError when the store has ended.
+        committed now, and a fatal ServiceError when the store has ended; when it is called or
+        when it is awaited.
         """
 
     async def read(self, reservation_id: str) -> Reservation:

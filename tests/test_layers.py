@@ -30,7 +30,7 @@ LAYERS = [
     ["actor", "feed"],
     ["store", "events"],
     ["refusals"],
-    ["reservation", "retry", "access", "divergence"],
+    ["reservation", "retry", "patience", "access", "divergence"],
     ["errors", "clock", "correlation"],
     ["__init__"],
 ]

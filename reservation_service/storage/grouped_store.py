@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 from msgspec import Struct
 
@@ -100,10 +101,9 @@ class GroupedStore:
         """Changes that wait for a batch; those of the batch at work are not among them."""
         return self._writes.waiting
 
-    async def apply(self, message: Message) -> Outcome:
-        result = await self._writes.submit(message, is_request=not _is_alarms(message))
-        assert isinstance(result, Outcome)
-        return result
+    def apply(self, message: Message) -> Awaitable[Outcome]:
+        answer = self._writes.submit(message, is_request=not _is_alarms(message))
+        return cast("asyncio.Future[Outcome]", answer)
 
     async def read(self, reservation_id: str) -> Reservation:
         return await self._reads.submit(_Read(reservation_id), is_request=True)

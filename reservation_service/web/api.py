@@ -116,7 +116,7 @@ class Api:
         return self._answer(await actor.release(holder, generation, operator=operator))
 
     async def replay_alarm(self, request: web.Request) -> Answer:
-        """The test door: the method that the alarm calls, with an explicit time."""
+        """The test door: the message that the alarm sends, with an explicit time."""
         actor = self._actor(request)
         body = await read_body(request, ReplayBody)
         return self._answer(await actor.process_expiry(body.now))

@@ -5,7 +5,8 @@ for chosen messages, waits until one stands before it, and lets it through when 
 stands there has its reservation's turn; an alarm before the door of `GatedNamespace` has not.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -100,6 +101,11 @@ class Gates:
     def batch(self, choice: Choice) -> Gate:
         """Hold such transactions back before they begin; the queue behind them fills."""
         return self._close("batch", choice)
+
+    @property
+    def is_ring_held(self) -> bool:
+        """Whether a test holds alarms back, or has done so."""
+        return bool(self._closed["ring"])
 
     @contextmanager
     def failing(self, failure: ServiceError) -> Iterator[None]:
@@ -214,6 +220,11 @@ class _GatedActor(ReservationActor):
         super().__init__(*parts)
         self._gates = gates
 
-    async def alarm(self, info: AlarmInfo) -> Outcome:
+    def begin_expiry(
+        self, retry_count: int, then: Callable[["asyncio.Future[Outcome]"], object]
+    ) -> "asyncio.Future[Outcome] | None":
+        return None if self._gates.is_ring_held else super().begin_expiry(retry_count, then)
+
+    async def alarm(self, info: AlarmInfo, expiry: Awaitable[Outcome] | None = None) -> Outcome:
         await self._gates.enter("ring", info)
-        return await super().alarm(info)
+        return await super().alarm(info, expiry)

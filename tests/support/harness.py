@@ -207,10 +207,13 @@ class ServiceHarness:
 
     async def quiet(self) -> None:
         """Wait until the dispatcher sleeps and no attempt is at work."""
-        await self.waker.asleep()
-        while attempts := [task for task in asyncio.all_tasks() if _is_an_attempt(task)]:
-            await bounded(asyncio.wait(attempts), "the attempts at work to end")
+        while True:
             await self.waker.asleep()
+            await asyncio.sleep(0)  # an expiry that has just ended may begin an attempt
+            attempts = [task for task in asyncio.all_tasks() if _is_an_attempt(task)]
+            if not attempts:
+                return
+            await bounded(asyncio.wait(attempts), "the attempts at work to end")
 
     def _parts(self) -> tuple[composition.Service, "asyncio.Task[int]", aiohttp.ClientSession]:
         assert self._service is not None, "the service does not run"
@@ -246,14 +249,16 @@ def threads_accounted_for() -> Iterator[None]:
 
 
 def _is_an_attempt(task: "asyncio.Task[Any]") -> bool:
-    return _name(task) == "AlarmClock._attempt"
+    """An attempt with a task of its own, or an expiry: a gated message is a task if it has no
+    caller that waits for it."""
+    return _name(task) in {"AlarmClock._attempt", "GatedStore.apply"}
 
 
 def _is_the_services(task: "asyncio.Task[Any]") -> bool:
     owner, _, _ = _name(task).partition(".")
     return owner in {
-        *("AlarmClock", "Feed", "GroupedStore", "GroupCommit", "Service", "RequestHandler"),
-        "EventSourceResponse",
+        *("AlarmClock", "Feed", "GatedStore", "GroupedStore", "GroupCommit", "Service"),
+        *("RequestHandler", "EventSourceResponse"),
     }
 
 

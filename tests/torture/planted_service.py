@@ -115,25 +115,27 @@ def queue_behind_the_failing() -> None:
     """An attempt waits until the one before it has succeeded or been put off."""
     turn, attempt = asyncio.Lock(), AlarmClock._dispatch
 
-    async def in_turn(self: AlarmClock, claimed: Any) -> Any:
+    async def in_turn(self: AlarmClock, claimed: Any, *begun: Any) -> Any:
         async with turn:
-            verdict = await attempt(self, claimed)
+            verdict = await attempt(self, claimed, *begun)
             if verdict.name != "MOVED":
                 await asyncio.sleep(1)
             return verdict
 
     _put(AlarmClock, "_dispatch", in_turn)
+    _begin_no_expiry()
 
 
 @bug
 def linger_in_attempts() -> None:
     """No bug: an attempt that was counted never comes to its effect, and can be killed there."""
 
-    async def alarm(self: ReservationActor, info: AlarmInfo) -> Outcome:
+    async def alarm(self: ReservationActor, info: AlarmInfo, expiry: None) -> Outcome:
         await asyncio.Event().wait()
         raise AssertionError
 
     _put(ReservationActor, "alarm", alarm)
+    _begin_no_expiry()
 
 
 @bug
@@ -276,6 +278,11 @@ def keep_readers_at_a_stop() -> None:
     _put(Readers, "close", close)
     service.STOP_SECONDS_MAX = 60.0
     server.SHUTDOWN_SECONDS = 3.0
+
+
+def _begin_no_expiry() -> None:
+    """Every attempt has a task of its own."""
+    _put(ReservationActor, "begin_expiry", lambda _self, _retry_count, _then: None)
 
 
 def _put(owner: object, name: str, by: object) -> None:

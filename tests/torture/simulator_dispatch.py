@@ -1,7 +1,7 @@
 """What stands between the dispatcher, the store and the actors: calls that are late or go wrong."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -21,6 +21,8 @@ from tests.torture.simulator_world import World
 
 _LATE_SECONDS_MAX = 15.0
 _REPEATED_SECONDS_MAX = 90.0
+_HANDLED = 0.75
+"""Of all alarms; the others are begun like those in production, where nothing is in between."""
 
 
 class Host(Protocol):
@@ -87,7 +89,15 @@ class _Delivery:
         self._host = host
         self._actor = actor
 
-    async def alarm(self, info: AlarmInfo) -> Outcome:
+    def begin_expiry(
+        self, retry_count: int, then: Callable[[asyncio.Future[Outcome]], object]
+    ) -> asyncio.Future[Outcome] | None:
+        """Half of the alarms, since those have no handler that anything could befall."""
+        if self._host.world.chance.random() < _HANDLED:
+            return None
+        return self._actor.begin_expiry(retry_count, then)
+
+    async def alarm(self, info: AlarmInfo, expiry: Awaitable[Outcome] | None) -> Outcome:
         world = self._host.world
         if world.strikes("repeated-dispatch"):
             self._host.spawn(self._ring_again(info))
@@ -96,7 +106,7 @@ class _Delivery:
             self._host.die("in a handler")
         if world.strikes("failing-handler"):
             raise RuntimeError(PLANTED)
-        outcome = await self._actor.alarm(info)
+        outcome = await self._actor.alarm(info, expiry)
         if world.strikes("failing-after-effect"):
             raise RuntimeError(PLANTED)
         return outcome

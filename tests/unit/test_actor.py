@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reservation_service.actor import ReservationActor, ReservationNamespace
-from reservation_service.errors import StorageFull
+from reservation_service.errors import MessageFailed, StorageFull
 from reservation_service.refusals import AlreadyConfirmed, AlreadyHeld, HoldExpired, NotYourHold
 from reservation_service.reservation import (
     ANONYMOUS,
@@ -385,6 +385,64 @@ async def test_the_alarm_and_its_replay_are_the_same_message_but_for_what_it_is_
         Expire("seat-1", Trigger.ALARM, None, retry_count=3),
         Expire("seat-1", Trigger.REPLAY, 5),
     ]
+
+
+async def test_an_expiry_that_has_begun_is_the_first_step_of_its_alarm(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    store.outcomes["seat-1"] = Outcome(False, False, 1, row("seat-1"))
+    store.planned = [PlannedEvent(7, "event-7", 1, None, None)]
+    actor, ended = namespace.get_by_name("seat-1"), list[object]()
+    expiry = actor.begin_expiry(2, ended.append)
+    assert expiry is not None
+    await actor.alarm(AlarmInfo(1, 2), expiry)
+    assert ended == [expiry]
+    assert store.ended == [
+        Expire("seat-1", Trigger.ALARM, None, retry_count=2),
+        Fire("seat-1", 7, 1, retry_count=2),
+    ]
+
+
+async def test_an_expiry_that_has_begun_is_a_turn_like_any_other(
+    store: Memory, namespace: ReservationNamespace
+) -> None:
+    gate, ended = store.block("seat-1"), list[object]()
+    actor = namespace.get_by_name("seat-1")
+    expiry = actor.begin_expiry(0, ended.append)
+    holding = asyncio.ensure_future(actor.hold(1, ANONYMOUS))
+    await gate.reached()
+    await asyncio.sleep(0)
+    assert actor.begin_expiry(1, ended.append) is None
+    assert store.begun == [Expire("seat-1", Trigger.ALARM)]
+    gate.open()
+    await bounded(holding, "the hold")
+    assert store.ended == [Expire("seat-1", Trigger.ALARM), a_hold("seat-1", 1)]
+    assert ended == [expiry]
+    assert names_remembered(namespace, store) == set()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_an_expiry_that_comes_to_nothing_leaves_the_turn_to_the_next(
+    store: Memory, namespace: ReservationNamespace, is_cancelled: bool
+) -> None:
+    gate, ended = store.block("seat-1"), list[object]()
+    store.outcomes["seat-1"] = MessageFailed()
+    actor = namespace.get_by_name("seat-1")
+    expiry = actor.begin_expiry(0, ended.append)
+    assert expiry is not None
+    holding = asyncio.ensure_future(actor.hold(1, ANONYMOUS))
+    await gate.reached()
+    if is_cancelled:
+        expiry.cancel()
+        await bounded(asyncio.wait([expiry]), "the expiry to be given up")
+    store.gates.clear()
+    gate.open()
+    with pytest.raises(asyncio.CancelledError if is_cancelled else MessageFailed):
+        await bounded(expiry, "the expiry")
+    with pytest.raises(MessageFailed):
+        await bounded(holding, "the hold")
+    assert ended == [expiry]
+    assert names_remembered(namespace, store) == set()
 
 
 async def test_an_alarm_with_nothing_due_does_not_look_into_the_schedule(

@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from reservation_service import alarms
 from reservation_service.actor import ReservationNamespace
@@ -83,6 +85,9 @@ class Shelf:
         self.outcomes: dict[str, Outcome | Exception] = {}
         self.planned: dict[str, list[PlannedEvent]] = {}
         self.fired: dict[int, Outcome | Exception] = {}
+        self.refusal: ServiceError | None = None
+        self.refused: list[str] = []
+        self.begun_before: list[int] = []
         self.claim_failure: ServiceError | None = None
         self.settle_failure: ServiceError | None = None
 
@@ -95,6 +100,7 @@ class Shelf:
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         self.claims.append(claim)
+        self.begun_before.append(len(self.applied))
         self._changed.notify()
         if self.claim_failure is not None:
             raise self.claim_failure
@@ -118,9 +124,28 @@ class Shelf:
             self._clock.now(),
         )
 
-    async def apply(self, message: Message) -> Outcome:
+    def apply(self, message: Message) -> asyncio.Future[Outcome]:
+        """A future like that of the group commit: it has ended as soon as it is cancelled."""
+        if self.refusal is not None:
+            self.refused.append(message.id)
+            self._changed.notify()
+            raise self.refusal
         self.applied.append(message.id)
         self._changed.notify()
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        working = asyncio.create_task(self._work(message, answer))
+        answer.add_done_callback(lambda _: working.cancel())
+        return answer
+
+    async def _work(self, message: Message, answer: asyncio.Future[Outcome]) -> None:
+        try:
+            outcome = await self._outcome(message)
+        except Exception as error:  # noqa: BLE001 - whatever the test has put there
+            answer.set_exception(error)
+        else:
+            answer.set_result(outcome)
+
+    async def _outcome(self, message: Message) -> Outcome:
         if gate := self.gates.get(message.id):
             await gate.enter()
         if isinstance(message, Fire):
@@ -163,6 +188,11 @@ class Shelf:
             lambda: f"attempts at {ids}, there were {self.applied}",
         )
 
+    async def has_refused(self, *ids: str) -> None:
+        await self._changed.until(
+            lambda: self.refused == [*ids], lambda: f"refused {ids}, there were {self.refused}"
+        )
+
     async def has_settled(self, count: int = 1) -> list[Retry]:
         await self._changed.until(
             lambda: len(self.settled) >= count, lambda: f"{count} settles, not {self.settled}"
@@ -173,14 +203,15 @@ class Shelf:
 class Bench:
     """An alarm clock with everything around it in the test's hand."""
 
-    def __init__(self, limits: AlarmLimits) -> None:
+    def __init__(self, limits: AlarmLimits, kind: type[Shelf]) -> None:
         self.clock = FakeClock()
-        self.store = Shelf(self.clock)
+        self.store = kind(self.clock)
         self.waker = HandWaker(self.clock)
         self.recorder = Recorder()
+        self.namespace = ReservationNamespace(self.store, HoldLimits(7_200_000, 20))
         self.alarm_clock = AlarmClock(
             self.store,
-            ReservationNamespace(self.store, HoldLimits(7_200_000, 20)),
+            self.namespace,
             self.waker,
             self.clock,
             policy=RetryPolicy(2_000, 60_000, lambda: 0.0),
@@ -200,20 +231,27 @@ class Bench:
         """Somebody's transaction went through."""
         self.alarm_clock.expect(None)
 
+    def leaves_nothing(self) -> None:
+        """Nothing is at work any more, and nobody's turn or time is still counted."""
+        assert self.alarm_clock._claimed == {}
+        assert self.alarm_clock._attempts == {}
+        assert not any(self.alarm_clock._patience._groups)
+        assert self.namespace._turns._waiting == {}
+        assert self.complaints == []
+
     async def seen(self, outcome: str, *ids: str) -> None:
         for one in ids:
             await self.recorder.seen("reservation-alarm", reservation_id=one, outcome=outcome)
 
 
 @asynccontextmanager
-async def bench(limits: AlarmLimits = LIMITS) -> AsyncIterator[Bench]:
-    made = Bench(limits)
+async def bench(limits: AlarmLimits = LIMITS, kind: type[Shelf] = Shelf) -> AsyncIterator[Bench]:
+    made = Bench(limits, kind)
     await made.waker.asleep()
     yield made
     made.task.cancel()
     await bounded(asyncio.wait([made.task]), "the alarm clock to end")
-    assert made.alarm_clock._claimed == {}
-    assert made.complaints == []
+    made.leaves_nothing()
 
 
 def limits(**changed: int) -> AlarmLimits:
@@ -222,7 +260,7 @@ def limits(**changed: int) -> AlarmLimits:
 
 
 async def test_what_is_due_at_start_is_dispatched_without_being_woken() -> None:
-    made = Bench(LIMITS)
+    made = Bench(LIMITS, Shelf)
     made.store.put(row("seat-1"))
     await made.seen("ok", "seat-1")
     made.task.cancel()
@@ -284,7 +322,7 @@ async def test_the_store_is_asked_for_more_before_what_it_gave_begins() -> None:
         made.store.put(*(row(f"seat-{number}") for number in range(4)))
         made.wake()
         await made.store.has_claimed(3)
-        assert made.store.applied == []
+        assert made.store.begun_before[2] == 0
         assert made.store.claims[2].running == ["seat-0", "seat-1"]  # at work, begun or not
         await made.seen("ok", *(f"seat-{number}" for number in range(4)))
 
@@ -301,8 +339,52 @@ async def test_others_have_their_turn_while_many_begin() -> None:
         assert seen >= {BEGIN_MAX, 2 * BEGIN_MAX}
 
 
+class Ready(Shelf):
+    """A store whose answers are there at once, as those of a batch that was committed."""
+
+    def apply(self, message: Message) -> asyncio.Future[Outcome]:
+        self.applied.append(message.id)
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        answer.set_result(outcome_of(True, row(message.id, is_running=False)))
+        return answer
+
+
+async def test_an_alarm_that_is_over_with_its_expiry_makes_no_task() -> None:
+    async with bench(kind=Ready) as made:
+        tasks: list[str] = []
+
+        def count(loop: Any, coroutine: Any, **options: Any) -> Any:
+            tasks.append(coroutine.__qualname__)
+            return asyncio.Task(coroutine, loop=loop, **options)
+
+        asyncio.get_running_loop().set_task_factory(count)
+        ids = [f"seat-{number}" for number in range(50)]
+        made.store.put(*map(row, ids))
+        made.wake()
+        await made.seen("ok", *ids)
+        asyncio.get_running_loop().set_task_factory(None)
+        assert made.store.applied == ids
+        assert [name for name in tasks if name.startswith("AlarmClock._attempt")] == []
+        assert len(tasks) < len(ids)
+
+
+async def test_an_alarm_waits_for_the_turn_of_its_reservation() -> None:
+    async with bench() as made:
+        gate = made.store.block("seat-1")
+        holding = asyncio.create_task(made.namespace.get_by_name("seat-1").hold(1, b""))
+        await gate.reached()
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.waker.asleep()
+        assert made.store.applied == ["seat-1"]
+        gate.open()
+        await made.seen("ok", "seat-1")
+        assert made.store.applied == ["seat-1", "seat-1"]
+        await bounded(holding, "the hold")
+
+
 async def test_a_stop_while_many_begin_waits_for_those_that_have() -> None:
-    made = Bench(limits(claim_max=2 * BEGIN_MAX, in_flight_max=2 * BEGIN_MAX))
+    made = Bench(limits(claim_max=2 * BEGIN_MAX, in_flight_max=2 * BEGIN_MAX), Shelf)
     await made.waker.asleep()
     gate = made.store.block("seat-0")
     made.store.put(*(row(f"seat-{number}") for number in range(2 * BEGIN_MAX)))
@@ -357,6 +439,44 @@ async def test_an_attempt_that_takes_too_long_has_failed() -> None:
         await made.seen("timed-out", "slow")
         (retry,) = await made.store.has_settled()
         assert retry.delay_ms == 2_000
+
+
+async def test_an_expiry_and_what_it_left_to_do_share_one_time_out() -> None:
+    async with bench() as made:
+        patience = made.alarm_clock._patience
+        expiring = made.store.block("seat-1")
+        made.store.outcomes["seat-1"] = outcome_of(False, row("seat-1"))
+        made.store.planned["seat-1"] = due(1)
+        made.store.put(row("seat-1"))
+        made.wake()
+        await expiring.reached()
+        for _ in range(patience._STEPS - 1):
+            patience._step()
+        firing = made.store.block("seat-1")
+        expiring.open()
+        await firing.reached()
+        assert made.recorder.of("reservation-alarm") == []
+        patience._step()
+        await made.seen("timed-out", "seat-1")
+        await made.store.has_settled()
+
+
+async def test_an_expiry_that_ends_as_its_time_does_leaves_no_time_for_more() -> None:
+    async with bench() as made:
+        patience = made.alarm_clock._patience
+        expiring = made.store.block("seat-1")
+        made.store.outcomes["seat-1"] = outcome_of(False, row("seat-1"))
+        made.store.planned["seat-1"] = due(1)
+        made.store.put(row("seat-1"))
+        made.wake()
+        await expiring.reached()
+        expiry = next(iter(made.alarm_clock._attempts.values()))
+        expiry.set_result(made.store.outcomes["seat-1"])
+        for _ in range(patience._STEPS):
+            patience._step()
+        await made.seen("timed-out", "seat-1")
+        assert made.store.applied == ["seat-1"]
+        await made.store.has_settled()
 
 
 async def test_a_standstill_of_the_process_makes_no_attempt_fail(
@@ -533,12 +653,43 @@ async def test_trouble_of_the_store_is_no_failed_attempt_and_ends() -> None:
     assert len(made.recorder.of("dispatch-resumed")) == 1
 
 
+@pytest.mark.parametrize("trouble", [StorageUnavailable(), MessageFailed(), OutcomeUnknown()])
+async def test_a_store_that_takes_nothing_ends_no_dispatcher(trouble: ServiceError) -> None:
+    async with bench() as made:
+        made.store.refusal = trouble
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.store.has_refused("seat-1", "seat-1")  # its expiry, and the attempt's own
+        made.store.refusal = None
+        made.store.put(row("seat-2"))
+        made.wake()
+        await made.seen("ok", "seat-2")
+        made.wake()
+        if isinstance(trouble, MessageFailed):
+            await made.seen("failed", "seat-1")
+        elif not trouble.fatal:
+            await made.seen("ok", "seat-1")
+
+
 async def test_a_commit_of_somebody_else_ends_the_pause_at_once() -> None:
     async with bench() as made:
         made.store.outcomes["seat-1"] = StorageUnavailable()
         made.store.put(row("seat-1"))
         made.wake()
         await made.recorder.seen("dispatch-paused")
+        del made.store.outcomes["seat-1"]
+        made.commit()
+        await made.seen("ok", "seat-1")
+
+
+async def test_waiting_for_a_store_in_trouble_takes_nothing_of_the_time_of_an_attempt() -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = StorageUnavailable()
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.recorder.seen("dispatch-paused")
+        for _ in range(made.alarm_clock._patience._STEPS):
+            made.alarm_clock._patience._step()
         del made.store.outcomes["seat-1"]
         made.commit()
         await made.seen("ok", "seat-1")
@@ -575,7 +726,8 @@ async def test_trouble_with_no_room_left_does_not_stop_the_clock() -> None:
             made.store.outcomes[f"seat-{number}"] = StorageFull()
             made.store.put(row(f"seat-{number}"))
         made.wake()
-        await made.store.has_applied("seat-0", "seat-1")
+        await made.recorder.seen("dispatch-paused", reason="storage-full")
+        assert made.store.applied == ["seat-0", "seat-1"]
         made.store.outcomes.clear()
         made.wake()
         await made.seen("ok", "seat-0", "seat-1", "seat-2")
@@ -633,6 +785,66 @@ async def test_a_stop_waits_for_no_attempt_without_end(monkeypatch: pytest.Monke
     assert made.store.settled == []
 
 
+async def test_an_alarm_that_is_not_due_any_more_is_told_and_not_settled() -> None:
+    async with bench() as made:
+        later = replace(row("seat-1", is_running=False), alarm_at=START + 1)
+        made.store.outcomes["seat-1"] = outcome_of(False, later)
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.seen("nothing-due", "seat-1")
+        await made.waker.asleep()
+        assert made.store.settled == []
+
+
+async def test_a_claim_that_stands_is_settled_though_nothing_is_due() -> None:
+    async with bench() as made:
+        made.store.outcomes["seat-1"] = outcome_of(
+            False, replace(row("seat-1"), alarm_at=START + 1)
+        )
+        made.store.put(row("seat-1"))
+        made.wake()
+        await made.seen("nothing-due", "seat-1")
+        (retry,) = await made.store.has_settled()
+        assert not retry.record
+
+
+async def test_a_stop_waits_for_what_an_expiry_that_has_just_ended_leaves_to_do() -> None:
+    async with bench() as made:
+        gate = made.store.block("seat-1")
+        made.store.planned["seat-1"] = due(1)
+        made.store.fired = {1: outcome_of(True, row("seat-1", is_running=False))}
+        made.store.put(row("seat-1"))
+        made.wake()
+        await gate.reached()
+        made.store.gates.clear()
+        made.task.cancel()
+        (expiry,) = made.alarm_clock._attempts.values()
+        expiry.set_result(outcome_of(False, row("seat-1")))
+        await bounded(asyncio.wait([made.task]), "the alarm clock to end")
+        assert made.store.applied == ["seat-1", "seat-1"]
+    assert len(made.recorder.of("reservation-alarm", outcome="ok")) == 1
+
+
+@pytest.mark.parametrize("passes", range(5))
+async def test_a_stop_waits_for_no_attempt_that_begins_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, passes: int
+) -> None:
+    monkeypatch.setattr(alarms, "_DRAIN_S", 0)
+    async with bench() as made:
+        gate = made.store.block("seat-1")
+        made.store.put(row("seat-1"))
+        made.wake()
+        await gate.reached()
+        (expiry,) = made.alarm_clock._attempts.values()
+        made.task.cancel()
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        if not expiry.done():
+            expiry.set_exception(StorageFull())  # which an attempt would wait out
+        await bounded(asyncio.wait([made.task]), "the alarm clock to end")
+    assert made.recorder.of("reservation-alarm") == []
+
+
 def due(*keys: int) -> list[PlannedEvent]:
     return [PlannedEvent(key, f"event-{key}", START, None, None) for key in keys]
 
@@ -649,6 +861,17 @@ async def test_an_alarm_whose_events_have_moved_the_slot_is_not_settled() -> Non
         at.wake()
         await at.seen("ok", "seat-1")
         assert at.store.settled == []
+
+
+async def test_what_is_due_is_fired_though_the_claim_is_gone() -> None:
+    async with bench() as at:
+        at.store.outcomes["seat-1"] = outcome_of(False, row("seat-1", is_running=False))
+        at.store.planned["seat-1"] = due(1)
+        at.store.fired = {1: outcome_of(True, row("seat-1", is_running=False))}
+        at.store.put(row("seat-1"))
+        at.wake()
+        await at.seen("ok", "seat-1")
+        assert at.store.applied == ["seat-1", "seat-1"]
 
 
 async def test_an_alarm_that_leaves_its_claim_is_settled_without_a_failure() -> None:

@@ -1,8 +1,7 @@
 """The store port on group commits: who is refused at the limit, and who is told of a commit."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Sequence
 
 import pytest
 
@@ -88,11 +87,11 @@ async def store(disk: Disk) -> AsyncIterator[GroupedStore]:
     await bounded(asyncio.wait([running]), "the store to drain")
 
 
-async def fill(store: GroupedStore, disk: Disk) -> list["asyncio.Task[Outcome]"]:
+async def fill(store: GroupedStore, disk: Disk) -> list["asyncio.Future[Outcome]"]:
     """A batch at work, and as many requests behind it as may wait."""
-    first = asyncio.create_task(store.apply(Hold("first", 1, MAX_HOLD_MS)))
+    first = asyncio.ensure_future(store.apply(Hold("first", 1, MAX_HOLD_MS)))
     await disk.gate.reached()
-    second = asyncio.create_task(store.apply(Hold("second", 1, MAX_HOLD_MS)))
+    second = asyncio.ensure_future(store.apply(Hold("second", 1, MAX_HOLD_MS)))
     await asyncio.sleep(0)
     return [first, second]
 
@@ -108,7 +107,7 @@ async def test_a_full_queue_refuses_requests(store: GroupedStore, disk: Disk) ->
 
 async def test_a_full_queue_lets_the_dispatcher_in(store: GroupedStore, disk: Disk) -> None:
     taken = await fill(store, disk)
-    work: list[Coroutine[Any, Any, object]] = [
+    work: list[Awaitable[object]] = [
         store.apply(ALARM),
         store.claim(CLAIM),
         store.settle(RETRY),
@@ -134,7 +133,7 @@ async def test_listeners_hear_of_a_commit_before_anybody_is_answered(
     store: GroupedStore, disk: Disk
 ) -> None:
     heard: list[tuple[int | None, bool]] = []
-    waiting = asyncio.create_task(store.apply(HOLD))
+    waiting = asyncio.ensure_future(store.apply(HOLD))
     store.on_commit(lambda next_due_at: heard.append((next_due_at, waiting.done())))
     disk.gate.open()
     await bounded(waiting, "an answer")
