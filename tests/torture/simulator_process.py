@@ -206,6 +206,8 @@ class Process:
             return
         self._tasks[task] = None
         task.add_done_callback(self._disown)
+        if not self.is_alive:  # what was on its way when it ended begins nothing any more
+            task.cancel()
 
     def look(self, claimed: Sequence[Claimed]) -> None:
         """The dispatcher has claimed these, or has looked in vain."""
