@@ -31,12 +31,17 @@ class SyncedFile:
 
 
 def sync_ms(folder: Path, every_s: float = 0) -> float:
-    """The median time of writing a page into a file that is there, and of its fdatasync.
+    """The median of some syncs."""
+    return median(syncs_ms(folder, _SYNCS, every_s))
+
+
+def syncs_ms(folder: Path, count: int, every_s: float = 0) -> list[float]:
+    """The times of writing a page into a file that is there, and of its fdatasync.
 
     `every_s` is how long nothing is done before each: an idle disk, or machine, has to wake.
     """
     with closing(SyncedFile(folder / "sync")) as file:
-        return median(_write_ms(file, every_s) for _ in range(_SYNCS))
+        return [_write_ms(file, every_s) for _ in range(count)]
 
 
 def _write_ms(file: SyncedFile, every_s: float) -> float:

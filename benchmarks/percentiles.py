@@ -3,7 +3,6 @@
 from collections.abc import Collection
 
 
-def percentile(values: Collection[float], percent: float) -> float:
-    """The least value that `percent` per cent do not exceed."""
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]
+def percentile(values: Collection[float], percent: int) -> float:
+    """The least of the values that `percent` per cent of them do not exceed."""
+    return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)]

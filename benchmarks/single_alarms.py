@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.disk import sync_ms
+from benchmarks.disk import syncs_ms
 from benchmarks.load import drive
 from benchmarks.percentiles import percentile
 from benchmarks.processes import Program, module, scratch
 from benchmarks.report import Benchmark, Beside, Sheet, Size, at_least, at_most
 from benchmarks.seeding import seed
 
-_ALARMS = 100
+_ALARMS = 200
 _STEP_MS = 40
 _AHEAD_MS = 2500
 _CONNECTIONS = 16
@@ -29,11 +29,11 @@ def measure(sheet: Sheet, size: Size) -> None:
     seconds = count * _STEP_MS / 1000
     for _ in range(size.rounds):
         with scratch() as folder:
-            sync = sync_ms(folder, _STEP_MS / 1000)
+            syncs = syncs_ms(folder, count, _STEP_MS / 1000)
             idle = _alarms(folder, count, lambda _: None)
             busy = _alarms(folder, count, lambda one: drive(one, "hold", _CONNECTIONS, seconds))
             jobs = _jobs(folder, count)
-        _add_idle(sheet, idle, sync, [line["latenessMs"] for line in jobs])
+        _add_idle(sheet, idle, syncs, [line["latenessMs"] for line in jobs])
         late = [line["doneAfterMs"] for line in busy]
         name = f"alarm beside holds at {_CONNECTIONS}"
         for percent in (50, 99):
@@ -41,15 +41,20 @@ def measure(sheet: Sheet, size: Size) -> None:
         sheet.add(f"{name}, earliest", "ms", min(late), aim=at_least(0))
 
 
-def _add_idle(sheet: Sheet, idle: list[dict[str, Any]], sync: float, jobs: list[float]) -> None:
+def _add_idle(
+    sheet: Sheet, idle: list[dict[str, Any]], syncs: list[float], jobs: list[float]
+) -> None:
     begun = percentile([line["begunAfterMs"] for line in idle], 50)
     done = [line["doneAfterMs"] for line in idle]
     p50, p99 = percentile(done, 50), percentile(done, 99)
     name = "idle alarm, committed p"
     sheet.add("idle alarm, dispatch begun p50", "ms", begun, aim=at_most(1.5))
-    sheet.add(f"{name}50", "ms", p50, Beside("1 sync", sync), at_most(1.5, factor=2))
+    sheet.add(
+        f"{name}50", "ms", p50, Beside("1 sync", percentile(syncs, 50)), at_most(1.5, factor=2)
+    )
     sheet.add(f"{name}50", "ms", p50, Beside(_JOB, percentile(jobs, 50)))
-    sheet.add(f"{name}99", "ms", p99, Beside(_JOB, percentile(jobs, 99)), at_most(10))
+    sheet.add(f"{name}99", "ms", p99, Beside("1 sync, p99", percentile(syncs, 99)), at_most(10))
+    sheet.add(f"{name}99", "ms", p99, Beside(_JOB, percentile(jobs, 99)))
     sheet.add("idle alarm, earliest", "ms", min(done), aim=at_least(0))
 
 

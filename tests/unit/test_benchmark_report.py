@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.percentiles import percentile
 from benchmarks.report import Aim, Beside, Sheet, at_least, at_most
 from benchmarks.table import as_document, render_table
 
@@ -62,3 +63,13 @@ def test_a_figure_may_have_no_reference() -> None:
     (row,) = filled.rows
     assert (row.ratios, row.verdict) == ([], "reached")
     assert "≤ 400" in render_table([row])
+
+
+@pytest.mark.parametrize(
+    ("percent", "count", "ranked"),
+    [(50, 1, 1), (50, 2, 1), (50, 3, 2), (99, 1, 1), (99, 99, 99), (99, 100, 99), (99, 101, 100)],
+)
+def test_a_percentile_is_the_least_value_that_so_many_do_not_exceed(
+    percent: int, count: int, ranked: int
+) -> None:
+    assert percentile(range(count, 0, -1), percent) == ranked
