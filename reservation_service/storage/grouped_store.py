@@ -103,7 +103,7 @@ class GroupedStore:
 
     def apply(self, message: Message) -> Awaitable[Outcome]:
         answer = self._writes.submit(message, is_request=not _is_alarms(message))
-        return cast("asyncio.Future[Outcome]", answer)
+        return cast("asyncio.Future[Outcome]", answer)  # what a reservation's message comes to
 
     async def read(self, reservation_id: str) -> Reservation:
         return await self._reads.submit(_Read(reservation_id), is_request=True)

@@ -92,7 +92,7 @@ class _Delivery:
     def begin_expiry(
         self, retry_count: int, then: Callable[[asyncio.Future[Outcome]], object]
     ) -> asyncio.Future[Outcome] | None:
-        """Half of the alarms, since those have no handler that anything could befall."""
+        """Some of the alarms only: those have no handler that anything could befall."""
         if self._host.world.chance.random() < _HANDLED:
             return None
         return self._actor.begin_expiry(retry_count, then)

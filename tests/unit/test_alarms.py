@@ -441,15 +441,25 @@ async def test_an_attempt_that_takes_too_long_has_failed() -> None:
         assert retry.delay_ms == 2_000
 
 
+BY_HAND_MS = 600_000
+"""A time-out whose steps come from the test alone: those of the clock are a minute apart."""
+
+
+async def an_expiry_that_leaves_an_event(made: Bench) -> Gate:
+    """An expiry at work, behind a gate; an event is due after it."""
+    gate = made.store.block("seat-1")
+    made.store.outcomes["seat-1"] = outcome_of(False, row("seat-1"))
+    made.store.planned["seat-1"] = due(1)
+    made.store.put(row("seat-1"))
+    made.wake()
+    await gate.reached()
+    return gate
+
+
 async def test_an_expiry_and_what_it_left_to_do_share_one_time_out() -> None:
-    async with bench() as made:
+    async with bench(limits(attempt_timeout_ms=BY_HAND_MS)) as made:
         patience = made.alarm_clock._patience
-        expiring = made.store.block("seat-1")
-        made.store.outcomes["seat-1"] = outcome_of(False, row("seat-1"))
-        made.store.planned["seat-1"] = due(1)
-        made.store.put(row("seat-1"))
-        made.wake()
-        await expiring.reached()
+        expiring = await an_expiry_that_leaves_an_event(made)
         for _ in range(patience._STEPS - 1):
             patience._step()
         firing = made.store.block("seat-1")
@@ -462,14 +472,9 @@ async def test_an_expiry_and_what_it_left_to_do_share_one_time_out() -> None:
 
 
 async def test_an_expiry_that_ends_as_its_time_does_leaves_no_time_for_more() -> None:
-    async with bench() as made:
+    async with bench(limits(attempt_timeout_ms=BY_HAND_MS)) as made:
         patience = made.alarm_clock._patience
-        expiring = made.store.block("seat-1")
-        made.store.outcomes["seat-1"] = outcome_of(False, row("seat-1"))
-        made.store.planned["seat-1"] = due(1)
-        made.store.put(row("seat-1"))
-        made.wake()
-        await expiring.reached()
+        await an_expiry_that_leaves_an_event(made)
         expiry = next(iter(made.alarm_clock._attempts.values()))
         expiry.set_result(made.store.outcomes["seat-1"])
         for _ in range(patience._STEPS):
