@@ -70,13 +70,12 @@ def read_call(stream: BinaryIO) -> Call:
 
 def pack_answer(answer: Answer) -> bytes:
     """The length and the answer; what cannot be pickled is told in its words."""
-    packed = next(filter(None, map(_packed, _ways_to_tell(answer))))
+    packed = _packed(answer) or next(filter(None, map(_packed, _in_words(answer))))
     return LENGTH.pack(len(packed)) + packed
 
 
-def _ways_to_tell(answer: Answer) -> Iterator[Answer]:
-    """The answer itself, and what is next best; words are made of it only if it comes to that."""
-    yield answer
+def _in_words(answer: Answer) -> Iterator[Answer]:
+    """What is next best to the answer itself."""
     value, error, cause = answer
     told = cause and RuntimeError(repr(cause))
     if error is not None:

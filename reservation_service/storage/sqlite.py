@@ -5,8 +5,8 @@ set, the effect itself clears or moves the slot, and an old claim never touches 
 """
 
 import sqlite3
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,7 +56,7 @@ from reservation_service.storage.sqlite_bookings import (
 )
 from reservation_service.storage.sqlite_errors import failure_before_commit, failure_of_commit
 from reservation_service.storage.sqlite_files import inode
-from reservation_service.storage.sqlite_messages import KINDS, MESSAGES, MessageTable, Span
+from reservation_service.storage.sqlite_messages import MESSAGES, MessageTable, Span
 from reservation_service.storage.sqlite_purge import purge_some
 from reservation_service.storage.sqlite_reads import ROW
 from reservation_service.storage.sqlite_schedule import (
@@ -104,6 +104,9 @@ _decode_outcomes = msgspec.json.Decoder(list[Outcome], strict=False).decode
 NOBODYS = (Claim, Purge, Probe)
 """Messages that are no reservation's."""
 
+Told = dict[str, dict[str, Any]]
+"""By ID, the fields of an outcome that its row does not show."""
+
 K = TypeVar("K", Hold, Expire, Extend, Confirm, Release, Plan, Cancel, Fire, Retry)
 
 
@@ -116,8 +119,8 @@ class BatchTransaction:
 
     def __init__(self, clock: Clock, database: Path | None, epoch: int) -> None:
         self._clock = clock
-        self._database = database
-        self._inode = inode(database) if database else 0
+        self._file = None if database is None else str(database)
+        self._inode = inode(self._file) if self._file else 0
         self._batch = epoch * _BATCHES_PER_EPOCH
         self._ended: ServiceError | None = None
 
@@ -171,37 +174,28 @@ class BatchTransaction:
 
         Nobody's messages last, so that they see what the batch's others did.
         """
-        of: dict[type, list[Any]] = {kind: [] for kind in (*KINDS, *NOBODYS)}
+        of: defaultdict[type, list[Any]] = defaultdict(list)
         for message in messages:
             of[type(message)].append(message)
         wait_for_claims(of[Claim], self._clock)
         now = self._clock.now()
         table = MessageTable(connection, of)
         run = _Statements(connection, table, now, self._batch, of[Claim])
-        span = table.spans
-        run.expire(span[Expire].until(span[Hold]))
-        limited = run.hold(of[Hold], span[Hold])
-        run.record(EXTEND, span[Extend], "extended")
-        run.confirm(span[Confirm])
-        run.record(RELEASE, span[Release], "released")
-        scheduled = {
-            **run.plan(of[Plan], span[Plan]),
-            **run.cancel(of[Cancel], span[Cancel]),
-            **run.fire(of[Fire], span[Fire]),
-        }
-        run.retry(span[Retry])
+        told: Told = {}
+        for kind, span in table.spans.items():
+            told.update(_STEPS[kind](run, of[kind], span) or ())
         others = {id(message): run.work(message) for kind in NOBODYS for message in of[kind]}
+        told.update(run.limited())
         outcomes, next_due_at = run.outcomes()
-        outcomes.update(run.limited(limited, outcomes))
-        for name, told in scheduled.items():
-            outcomes[name] = msgspec.structs.replace(outcomes[name], **told)
-        if run.is_anything_planned:
-            run.forget_plans(span[Hold])
+        for name, more in told.items():
+            outcomes[name] = msgspec.structs.replace(outcomes[name], **more)
+        if run.is_anything_planned and Hold in table.spans:
+            run.forget_plans(table.spans[Hold])
         results = [others[id(m)] if m.id is None else outcomes[m.id] for m in messages]
         return results, next_due_at
 
     def _require_same_file(self) -> None:
-        if self._database and inode(self._database) != self._inode:
+        if self._file and inode(self._file) != self._inode:
             raise DatabaseUnusable
 
 
@@ -221,6 +215,7 @@ class _Statements:
         self._shared: dict[str, Any] = {"now": now, "batch": batch}
         running = [reservation_id for claim in claims for reservation_id in claim.running]
         self._running = _encode(running).decode()
+        self._limited: list[Hold] = []
         self.is_anything_planned = True
 
     def expire(self, span: Span) -> None:
@@ -233,12 +228,12 @@ class _Statements:
         if self._changed(sql, span):
             self._changed(RECORD, span, type=event)
 
-    def hold(self, holds: list[Hold], span: Span) -> list[Hold]:
-        """New holds, resets and renewals; those beyond their holder's limit come back undone."""
+    def hold(self, holds: list[Hold], span: Span) -> None:
+        """New holds, resets and renewals; what is overdue is expired before it is taken over."""
         verdicts = self._sort(holds, span)
         self.record(RENEW, self._part(verdicts["renewed"], holds, span), "renewed")
         self.record(HOLD, self._part(verdicts["held"], holds, span), "held")
-        return verdicts["limited"]
+        self._limited = verdicts["limited"]
 
     def confirm(self, span: Span) -> None:
         """Confirm, and record once what came too late."""
@@ -246,10 +241,8 @@ class _Statements:
         if self._changed(RECORD_REJECTED, span):
             self._changed(REMEMBER_REJECTED, span)
 
-    def plan(self, plans: list[Plan], span: Span) -> dict[str, dict[str, Any]]:
-        """Plan events: what that adds to the outcomes, by ID."""
-        if not plans:
-            return {}
+    def plan(self, plans: list[Plan], span: Span) -> Told:
+        """Plan events, as far as there may be more."""
         sorted_plans = msgspec.json.decode(self._value(SORT_PLANS, span, events_max=EVENTS_MAX))
         verdicts = {key: PlanVerdict(verdict) for key, verdict in sorted_plans}
         changed = {PlanVerdict.NEW, PlanVerdict.REPLACED}
@@ -262,14 +255,14 @@ class _Statements:
             for key, verdict in verdicts.items()
         }
 
-    def cancel(self, cancels: list[Cancel], span: Span) -> dict[str, dict[str, Any]]:
-        """Take events off: what that adds to the outcomes, by ID."""
+    def cancel(self, cancels: list[Cancel], span: Span) -> Told:
+        """Take events off."""
         ids = self._returned(SCHEDULE_DELETE, span)
         done = [cancel for cancel in cancels if cancel.id in ids]
         self._changed(PLAN, self._part(done, cancels, span))
         return {name: {"changed": True} for name in ids}
 
-    def fire(self, fires: list[Fire], span: Span) -> dict[str, dict[str, Any]]:
+    def fire(self, fires: list[Fire], span: Span) -> Told:
         """Once for each occurrence: what was recorded is planned anew, or gone, with it."""
         ids = self._returned(FIRE, span)
         done = self._part([fire for fire in fires if fire.id in ids], fires, span)
@@ -291,19 +284,14 @@ class _Statements:
         outcomes = _decode_outcomes(rows)
         return {outcome.reservation.reservation_id: outcome for outcome in outcomes}, next_due_at
 
-    def limited(self, holds: list[Hold], outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
-        """The outcomes of holds beyond the limit: unchanged, and when the next may be made."""
-        if not holds:
+    def limited(self) -> Told:
+        """What holds beyond their holder's limit are told, by ID: when the next may be made."""
+        if not self._limited:
             return {}
         until: list[tuple[str, int]] = msgspec.json.decode(
-            self._value(LIMITED_UNTIL, self._table.put(holds))
+            self._value(LIMITED_UNTIL, self._table.put(self._limited))
         )
-        return {
-            reservation_id: msgspec.structs.replace(
-                outcomes[reservation_id], changed=False, limited_until=ends_at
-            )
-            for reservation_id, ends_at in until
-        }
+        return {name: {"changed": False, "limited_until": ends_at} for name, ends_at in until}
 
     def forget_plans(self, span: Span) -> None:
         """Nothing is planned on a new hold."""
@@ -335,13 +323,16 @@ class _Statements:
 
     def _sort(self, holds: list[Hold], span: Span) -> dict[str, list[Hold]]:
         """Who is renewed, held, limited or refused; anonymous holds need no sorting."""
-        verdicts: dict[str, list[Hold]] = {"renewed": [], "held": [], "limited": [], "refused": []}
-        if not any(hold.holder for hold in holds):
-            return verdicts | {"held": holds}
-        verdicts["held"] += [hold for hold in holds if not hold.holder]
-        found = msgspec.json.decode(self._value(SORT_NAMED, span))
-        for key, verdict in limit_holds(holds, found):
-            verdicts[verdict].append(holds[key])
+        anonymous = [hold for hold in holds if not hold.holder]
+        is_any_over = bool(anonymous)  # nobody has looked
+        verdicts = {"renewed": [], "held": anonymous, "limited": [], "refused": []}
+        if len(anonymous) < len(holds):
+            found = msgspec.json.decode(self._value(SORT_NAMED, span))
+            is_any_over = is_any_over or any(is_over for *_, is_over in found)
+            for key, verdict in limit_holds(holds, found):
+                verdicts[verdict].append(holds[key])
+        if is_any_over:
+            self.expire(span)
         return verdicts
 
     def _part(self, some: Sequence[K], those: Sequence[K], span: Span) -> Span:
@@ -368,16 +359,30 @@ class _Statements:
         return self._shared | {"first": span.first, "last": span.last}
 
 
+_STEPS: Mapping[type, Callable[[_Statements, list[Any], Span], Told | None]] = {
+    Expire: lambda run, _, span: run.expire(span),
+    Hold: lambda run, holds, span: run.hold(holds, span),
+    Extend: lambda run, _, span: run.record(EXTEND, span, "extended"),
+    Confirm: lambda run, _, span: run.confirm(span),
+    Release: lambda run, _, span: run.record(RELEASE, span, "released"),
+    Plan: lambda run, plans, span: run.plan(plans, span),
+    Cancel: lambda run, cancels, span: run.cancel(cancels, span),
+    Fire: lambda run, fires, span: run.fire(fires, span),
+    Retry: lambda run, _, span: run.retry(span),
+}
+"""What is done with the messages of each kind."""
+
+
 def limit_holds(
-    holds: Sequence[Hold], found: Sequence[tuple[int, str, int | None]]
+    holds: Sequence[Hold], found: Sequence[tuple[int, str, int | None, int]]
 ) -> Iterator[tuple[int, str]]:
     """Whose hold is one too many: a holder's holds that meet in one batch do not see each other.
 
-    `found` has of each named hold its place, its verdict, and how many its holder has already,
-    None for any number.
+    `found` has of each named hold its place, its verdict, how many its holder has already, None
+    for any number, and whether it takes over what is overdue.
     """
     new: Counter[bytes] = Counter()
-    for key, verdict, has in found:
+    for key, verdict, has, _ in found:
         hold = holds[key]
         is_limited = False
         if verdict == "held" and has is not None:

@@ -36,15 +36,19 @@ FIRST_PLANNED = """(SELECT min(s.run_at) FROM schedule AS s
 _LIVE_OF_HOLDER = """h.holder = m.holder AND h.expires_at > :now AND h.status = 'held' AND
     h.confirmed_at IS NULL AND h.released_at IS NULL AND h.holder <> x''"""
 
-# What is to become of each named hold, by the rows before the batch; and how many holds its holder
-# has, where that is limited.
+_OVERDUE = "(r.status = 'held' AND r.expires_at <= :now)"
+
+# What is to become of each named hold, by the rows before it; how many holds its holder has, where
+# that is limited; and whether it takes over what is overdue.
 SORT_NAMED = f"""
 SELECT json_group_array(json_array(m.number - :first, CASE
+        WHEN {_OVERDUE} THEN 'held'
         WHEN r.status = 'held' AND r.holder = m.holder THEN 'renewed'
         WHEN r.status IN ('held', 'confirmed') THEN 'refused'
         ELSE 'held' END,
     CASE WHEN m.max_per_holder > 0 THEN (
-        SELECT count(*) FROM reservation AS h WHERE {_LIVE_OF_HOLDER}) END))
+        SELECT count(*) FROM reservation AS h WHERE {_LIVE_OF_HOLDER}) END,
+    {_OVERDUE}))
 FROM ({MESSAGES}) AS m LEFT JOIN reservation AS r ON r.id = m.id
 WHERE m.holder <> x''
 """  # noqa: S608 - a constant, no input in it

@@ -70,7 +70,7 @@ def wal_of(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
 
 
-def inode(database: Path) -> int:
+def inode(database: Path | str) -> int:
     """Which file is there now; -1 when there is none."""
     try:
         return os.stat(database).st_ino  # noqa: PTH116 - once a commit, and half the cost

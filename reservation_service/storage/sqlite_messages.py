@@ -38,7 +38,7 @@ KINDS: tuple[type[AnyMessage], ...] = (
     Fire,
     Retry,
 )
-"""In the order in which a batch has them; holds follow expiries, since they expire, too."""
+"""In the order in which a batch does what they ask for."""
 
 _HOLDER_BYTES = 32
 _FIELDS = {kind: [field.name for field in msgspec.structs.fields(kind)] for kind in KINDS}
@@ -79,23 +79,22 @@ class Span(NamedTuple):
     def __bool__(self) -> bool:
         return self.first <= self.last
 
-    def until(self, other: "Span") -> "Span":
-        """Both, and what is between them."""
-        return Span(self.first, other.last) if self and other else self or other
-
 
 EMPTY = Span(0, -1)
 
 
 class MessageTable:
-    """A batch's messages, by kind; what an earlier batch left in the table is written over."""
+    """A batch's messages; what an earlier batch left in the table is written over.
+
+    `spans` has the kinds that there are, in the order of `KINDS`.
+    """
 
     def __init__(
         self, connection: sqlite3.Connection, messages: Mapping[type, Sequence[AnyMessage]]
     ) -> None:
         self._connection = connection
         self._end = 0
-        self.spans = {kind: self.put(messages[kind]) for kind in KINDS}
+        self.spans = {kind: self.put(messages[kind]) for kind in KINDS if kind in messages}
         self.all = Span(0, self._end - 1)
 
     def put(self, messages: Sequence[AnyMessage]) -> Span:

@@ -43,6 +43,7 @@ def mutant(name: str, statement: str, old: str, new: str = "") -> Mutant:
 _NO_SLOT = "alarm_at = NULL, alarm_dispatch_at = NULL, alarm_attempts = 0, alarm_claim = NULL,"
 _NOT_ENDED = """h.status = 'held' AND
     h.confirmed_at IS NULL AND h.released_at IS NULL AND """
+_OVER = "(r.status = 'held' AND r.expires_at <= :now)"
 _RUNNING = "id NOT IN (SELECT value FROM json_each(:running))"
 _OWN_GENERATION = "(m.generation IS NULL OR m.generation = r.generation)"
 _SAME_GENERATION = "(n.generation IS NULL OR n.generation = r.generation)"
@@ -162,6 +163,9 @@ MUTANTS = (
     mutant("an expiry leaves the slot", "EXPIRE", _NO_SLOT),
     # SORT_NAMED and LIMITED_UNTIL
     mutant("an ended hold is renewed", "SORT_NAMED", "r.status = 'held' AND r.holder", "r.holder"),
+    mutant("what is over is renewed", "SORT_NAMED", f"WHEN {_OVER} THEN 'held'"),
+    mutant("what is over is not ended first", "SORT_NAMED", f"{_OVER}))", "false))"),
+    mutant("over after the deadline only", "SORT_NAMED", _OVER, _OVER.replace("<=", "<")),
     mutant("a stranger's hold counts", "SORT_NAMED", "IN ('held', 'confirmed')", "= 'confirmed'"),
     mutant(
         "the limit is one more", "limit_holds", "hold.max_per_holder", "hold.max_per_holder + 1"
