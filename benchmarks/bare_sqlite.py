@@ -8,7 +8,7 @@ import json
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -46,15 +46,26 @@ def commit_holds(connection: sqlite3.Connection, batch: int, seconds: float) -> 
     """Transaction after transaction of `batch` holds."""
     began, cpu, number = time.perf_counter(), time.process_time(), 0
     while time.perf_counter() - began < seconds:
-        now = _now()
-        names = [seat(n) for n in range(number, number + batch)]
-        holds = [(name, name.encode().ljust(32, b"0"), now, number) for name in names]
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(_HOLD, holds)
-        connection.executemany(_HELD, [(name, now) for name in names])
-        connection.execute("COMMIT")
+        hold(connection, [seat(n) for n in range(number, number + batch)], number)
         number += batch
     return _figures(number, began, cpu)
+
+
+def hold(connection: sqlite3.Connection, names: Sequence[str], number: int) -> None:
+    """One transaction, whose number it is, of holds that are new and of nobody else's."""
+    now = _now()
+    holds = [(name, name.encode().ljust(32, b"0"), now, number) for name in names]
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany(_HOLD, holds)
+    connection.executemany(_HELD, [(name, now) for name in names])
+    connection.execute("COMMIT")
+
+
+def open_with_room(database: Path) -> sqlite3.Connection:
+    """The service's own schema and pragmas, and the room for its log."""
+    connection = open_durable(database)
+    reserve_log(connection, database)
+    return connection
 
 
 def expire_all(connection: sqlite3.Connection, limit: int) -> dict[str, float]:
@@ -93,8 +104,7 @@ def main(what: str, database: str, *numbers: str) -> None:
         "commits": lambda batch, seconds: commit_holds(connection, int(batch), float(seconds)),
         "burst": lambda limit: expire_all(connection, int(limit)),
     }
-    with closing(open_durable(Path(database))) as connection:
-        reserve_log(connection, Path(database))
+    with closing(open_with_room(Path(database))) as connection:
         sys.stdout.write(json.dumps(programs[what](*numbers)))
 
 

@@ -10,7 +10,7 @@ from benchmarks.report import Aim, Benchmark, Beside, Sheet, Size, at_least, at_
 _CONNECTIONS = (1, 16, 64, 256)
 _AIMED = 64
 _BARE = "bare aiohttp"
-_SYNCED = f"{_BARE} that syncs"
+_COMMITTED = f"{_BARE} that commits"
 _BETWEEN_LONE_S = 0.001
 """About as long as the disk is idle between two holds of one connection."""
 
@@ -20,7 +20,7 @@ def measure(sheet: Sheet, size: Size) -> None:
     with (
         scratch() as folder,
         Program(module("bare_http"), folder) as bare,
-        Program(module("bare_http", folder / "page"), folder) as synced,
+        Program(module("bare_http", folder / "bare.db"), folder) as committed,
         Program(service(folder / "holds.db"), folder) as ours,
         Program(service(folder / "logged.db"), folder, log__access=True) as logged,
     ):
@@ -35,8 +35,8 @@ def measure(sheet: Sheet, size: Size) -> None:
                     limit = Beside(f"{_BARE} + 1 sync", pair.reference.p50_ms + sync)
                     p50 = pair.ours.p50_ms
                     sheet.add(f"{name}: p50", "ms", p50, limit, at_most(0.3, factor=1))
-                    least = drive(synced, "hold", connections, size.seconds)
-                    sheet.add(f"{name}: p50", "ms", p50, Beside(_SYNCED, least.p50_ms))
+                    least = drive(committed, "hold", connections, size.seconds)
+                    sheet.add(f"{name}: p50", "ms", p50, Beside(_COMMITTED, least.p50_ms))
             at = partial(compare, connections=_AIMED, seconds=size.seconds)
             name = f"holds at {_AIMED}"
             _add(sheet, f"{name}, without a holder", at(ours, bare, "hold_anonymous"))
