@@ -170,10 +170,7 @@ class BatchTransaction:
     def _work(
         self, connection: sqlite3.Connection, messages: Sequence[StoreMessage]
     ) -> tuple[list[Result], int | None]:
-        """Expiries first: a hold that takes over an overdue one records its end before.
-
-        Nobody's messages last, so that they see what the batch's others did.
-        """
+        """Kind by kind; nobody's messages last, so that they see what the batch's others did."""
         of: defaultdict[type, list[Any]] = defaultdict(list)
         for message in messages:
             of[type(message)].append(message)
