@@ -39,7 +39,8 @@ class Costs:
         self.connection = open_durable(database)
         self._log = wal_of(database)
         self.statements: list[str] = []
-        self._transact = BatchTransaction(FakeClock(), database, epoch=1)
+        self.clock = FakeClock()
+        self._transact = BatchTransaction(self.clock, database, epoch=1)
 
     def statements_of(self, messages: Sequence[StoreMessage]) -> list[str]:
         """The first word of each statement of one batch."""
@@ -100,17 +101,23 @@ def holds(count: int, *, is_named: bool) -> list[StoreMessage]:
     ]
 
 
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "anonymous"])
 @pytest.mark.parametrize("count", [1, 64, 500])
 def test_a_batch_of_holds_takes_few_statements_however_many_they_are(
-    costs: Costs, count: int
+    costs: Costs, count: int, is_named: bool
 ) -> None:
-    statements = costs.statements_of(holds(count, is_named=True))
-    assert len(statements) <= 8, statements
+    statements = costs.statements_of(holds(count, is_named=is_named))
+    assert len(statements) <= 7, statements
     assert statements.count("COMMIT") == 1
 
 
-def test_a_batch_of_anonymous_holds_takes_a_statement_less(costs: Costs) -> None:
-    assert len(costs.statements_of(holds(64, is_named=False))) <= 7
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "anonymous"])
+def test_a_batch_that_takes_over_what_is_overdue_takes_two_more(
+    costs: Costs, is_named: bool
+) -> None:
+    costs.write(holds(64, is_named=is_named))
+    costs.clock.advance(MINUTE_MS)
+    assert len(costs.statements_of(holds(64, is_named=is_named))) <= 9
 
 
 @pytest.mark.parametrize(
