@@ -30,7 +30,7 @@ NAMED = ("ann", "bob", "cyd")
 HOLDERS = {name: sha256(name.encode()).digest() for name in NAMED} | {"anybody": ANONYMOUS}
 
 _TTLS_MS = (1, 100, 500, 1_000, 3_000, 10_000, 60_000)
-_LEADS_MS = (-60_000, 0, 100, 1_000, 3_000, 30_000, 90_000)
+_LEADS_MS = (-60_000, 0, 100, 900, 2_500, 9_000, 30_000, 90_000)
 _PERIODS_MS = (None, None, None, 7_000, 60_000)
 _PAUSE_SECONDS_MAX = (0.0, 0.05, 1.0, 10.0)
 _PATIENCE_SECONDS_MAX = 1.0

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from reservation_service.actor import ReservationActor, ReservationNamespace
 from reservation_service.errors import MessageFailed, ServiceError
-from reservation_service.reservation import AlarmInfo, Outcome, Reservation
+from reservation_service.reservation import AlarmInfo, Outcome, Reservation, Schedule
 from reservation_service.storage.grouped_store import (
     FindPage,
     GroupedStore,
@@ -15,11 +15,13 @@ from reservation_service.storage.grouped_store import (
     ReadSchedules,
     WriteBatch,
 )
-from reservation_service.store import Claim, Claimed, Retry
+from reservation_service.store import Claim, Claimed, Retry, ScheduleQuery
 from tests.torture.simulator_disk import PLANTED
 from tests.torture.simulator_world import World
 
 _LATE_SECONDS_MAX = 15.0
+_LATE_IN_TIME_SECONDS_MAX = 1.0
+"""So late an attempt may still end before its time-out."""
 _REPEATED_SECONDS_MAX = 90.0
 _HANDLED = 0.75
 """Of all alarms; the others are begun like those in production, where nothing is in between."""
@@ -36,7 +38,7 @@ class Host(Protocol):
 
 
 class SlipperyStore(GroupedStore):
-    """The real store; its answers to the dispatcher, and the settles, may be late or repeated."""
+    """The real store; what it tells attempts, and the settles, may be late or repeated."""
 
     def __init__(
         self,
@@ -56,6 +58,12 @@ class SlipperyStore(GroupedStore):
         if claimed:
             await self._host.world.delay("late-dispatch", _LATE_SECONDS_MAX)
         return claimed
+
+    async def schedule(self, query: ScheduleQuery) -> Schedule:
+        schedule = await super().schedule(query)
+        if query.is_due_only and schedule.events:
+            await self._host.world.delay("late-schedule", _LATE_IN_TIME_SECONDS_MAX)
+        return schedule
 
     async def settle(self, retry: Retry) -> Reservation:
         world = self._host.world

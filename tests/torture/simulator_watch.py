@@ -10,7 +10,7 @@ from reservation_service.reservation import Cancel, Confirm, Extend, Fire, Plan,
 from reservation_service.store import Claim, Retry, StoreMessage
 from tests.support.invariants import violations_in
 from tests.torture.simulator_disk import Disk
-from tests.torture.simulator_ledger import Ledger
+from tests.torture.simulator_ledger import ENDINGS, Ledger
 from tests.torture.simulator_world import World
 
 _SLOT = """
@@ -26,6 +26,8 @@ SELECT holder, count(*) FROM reservation
 WHERE status = 'held' AND expires_at > ? AND holder <> x''
 GROUP BY holder HAVING count(*) > ?
 """
+_LAST_EVENT = "SELECT coalesce(max(seq), 0) FROM event"
+_FIRED = "SELECT seq FROM event WHERE seq > ? AND planned = ? AND run_at = ?"
 _SECONDS_BETWEEN_LOOKS = 0.5
 _VAIN_LOOKS_MAX = 5
 
@@ -49,10 +51,11 @@ class Slot(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """A transaction at work: its messages, their rows as they were, and when it began."""
+    """A transaction at work: its messages, their rows and the log before it, and when it began."""
 
     messages: Sequence[StoreMessage]
     before: dict[str, Slot]
+    last_event: int
     began_at: int
 
 
@@ -82,7 +85,8 @@ class Watch:
     @contextmanager
     def batch(self, messages: Sequence[StoreMessage]) -> Iterator[None]:
         """One transaction: it may fail or crash, and whoever is answered has its COMMIT."""
-        self._at_work = _Batch(messages, self._slots(messages), self._clock.now())
+        (last_event,) = self._disk.peek(_LAST_EVENT) or (0,)
+        self._at_work = _Batch(messages, self._slots(messages), last_event, self._clock.now())
         yield
         if self._at_work is not None:
             self._world.complain(f"answered without a COMMIT: {_shown(messages)}")
@@ -101,7 +105,7 @@ class Watch:
             self._world.complain(f"the simulator is broken: {error!r}")
 
     def _judge(self, batch: _Batch) -> None:
-        messages, before, began_at = batch
+        messages, before, last_event, began_at = batch
         after = self._slots(messages)
         has_claim = any(isinstance(message, Claim) for message in messages)
         for message in messages:
@@ -113,6 +117,8 @@ class Watch:
                     self._settled_late(message, slot, after.get(message.id))
             elif isinstance(message, Extend | Confirm | Release):
                 self._changed(message, began_at, before.get(message.id), after.get(message.id))
+            elif isinstance(message, Fire) and _is_over(before.get(message.id), began_at):
+                self._fired_late(message, last_event)
             if isinstance(message, Confirm | Plan | Cancel | Fire):
                 mine = before.get(message.id), after.get(message.id)
                 self._set_anew(*mine, may_be_claimed=has_claim)
@@ -170,6 +176,11 @@ class Watch:
         if moved and before.expires_at <= began_at:
             self._world.complain(f"{message} came late and made {before} {after}")
 
+    def _fired_late(self, message: Fire, last_event: int) -> None:
+        """Nothing that was planned on a hold happens once the hold is over."""
+        if self._disk.peek(_FIRED, last_event, message.key, message.run_at) is not None:
+            self._world.complain(f"{message} was recorded on a hold that is over")
+
     def _slots(self, messages: Sequence[StoreMessage]) -> dict[str, Slot]:
         rows = [self._disk.peek(_SLOT, message.id) for message in messages if message.id]
         return {row[0]: Slot(*row) for row in rows if row is not None}
@@ -188,6 +199,12 @@ def check_image(world: World, ledger: Ledger, image: bytes) -> None:
         complaints = list(ledger.complaints(connection))
         for complaint in (*complaints, *violations_in(connection)):
             world.complain(complaint)
+
+
+def _is_over(before: Slot | None, now: int) -> bool:
+    if before is None or before.status in ENDINGS:
+        return True
+    return before.status == "held" and before.expires_at <= now
 
 
 def _shown(messages: Sequence[StoreMessage]) -> str:

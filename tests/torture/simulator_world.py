@@ -27,6 +27,7 @@ USUAL = {
     "slow-batch": 0.1,
     "late-dispatch": 0.15,
     "late-handler": 0.1,
+    "late-schedule": 0.4,
     "repeated-dispatch": 0.2,
     "failing-handler": 0.1,
     "failing-after-effect": 0.05,
