@@ -26,8 +26,7 @@ SELECT holder, count(*) FROM reservation
 WHERE status = 'held' AND expires_at > ? AND holder <> x''
 GROUP BY holder HAVING count(*) > ?
 """
-_LAST_EVENT = "SELECT coalesce(max(seq), 0) FROM event"
-_FIRED = "SELECT seq FROM event WHERE seq > ? AND planned = ? AND run_at = ?"
+_FIRED = "SELECT seq FROM event WHERE planned = ? AND run_at = ?"
 _SECONDS_BETWEEN_LOOKS = 0.5
 _VAIN_LOOKS_MAX = 5
 
@@ -51,11 +50,11 @@ class Slot(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """A transaction at work: its messages, their rows and the log before it, and when it began."""
+    """A transaction at work: its messages, their rows as they were, what had happened, and when."""
 
     messages: Sequence[StoreMessage]
     before: dict[str, Slot]
-    last_event: int
+    fired: set[Fire]
     began_at: int
 
 
@@ -85,8 +84,8 @@ class Watch:
     @contextmanager
     def batch(self, messages: Sequence[StoreMessage]) -> Iterator[None]:
         """One transaction: it may fail or crash, and whoever is answered has its COMMIT."""
-        (last_event,) = self._disk.peek(_LAST_EVENT) or (0,)
-        self._at_work = _Batch(messages, self._slots(messages), last_event, self._clock.now())
+        before, fired = self._slots(messages), self._fired(messages)
+        self._at_work = _Batch(messages, before, fired, self._clock.now())
         yield
         if self._at_work is not None:
             self._world.complain(f"answered without a COMMIT: {_shown(messages)}")
@@ -105,7 +104,7 @@ class Watch:
             self._world.complain(f"the simulator is broken: {error!r}")
 
     def _judge(self, batch: _Batch) -> None:
-        messages, before, last_event, began_at = batch
+        messages, before, _, began_at = batch
         after = self._slots(messages)
         has_claim = any(isinstance(message, Claim) for message in messages)
         for message in messages:
@@ -117,11 +116,10 @@ class Watch:
                     self._settled_late(message, slot, after.get(message.id))
             elif isinstance(message, Extend | Confirm | Release):
                 self._changed(message, began_at, before.get(message.id), after.get(message.id))
-            elif isinstance(message, Fire) and _is_over(before.get(message.id), began_at):
-                self._fired_late(message, last_event)
             if isinstance(message, Confirm | Plan | Cancel | Fire):
                 mine = before.get(message.id), after.get(message.id)
                 self._set_anew(*mine, may_be_claimed=has_claim)
+        self._happened(batch)
         self._count_holds()
         if not all(isinstance(message, Claim) for message in messages):
             self._vain_looks = 0
@@ -176,10 +174,16 @@ class Watch:
         if moved and before.expires_at <= began_at:
             self._world.complain(f"{message} came late and made {before} {after}")
 
-    def _fired_late(self, message: Fire, last_event: int) -> None:
+    def _happened(self, batch: _Batch) -> None:
         """Nothing that was planned on a hold happens once the hold is over."""
-        if self._disk.peek(_FIRED, last_event, message.key, message.run_at) is not None:
-            self._world.complain(f"{message} was recorded on a hold that is over")
+        for fire in self._fired(batch.messages) - batch.fired:
+            if _is_over(batch.before.get(fire.id), batch.began_at):
+                self._world.complain(f"{fire} was recorded on a hold that is over")
+
+    def _fired(self, messages: Sequence[StoreMessage]) -> set[Fire]:
+        """Those occurrences that are recorded."""
+        fires = [message for message in messages if isinstance(message, Fire)]
+        return {one for one in fires if self._disk.peek(_FIRED, one.key, one.run_at) is not None}
 
     def _slots(self, messages: Sequence[StoreMessage]) -> dict[str, Slot]:
         rows = [self._disk.peek(_SLOT, message.id) for message in messages if message.id]

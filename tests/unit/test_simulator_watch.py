@@ -10,8 +10,9 @@ from typing import TypeVar
 import pytest
 
 from reservation_service.errors import OutcomeUnknown
-from reservation_service.reservation import ANONYMOUS, Plan
+from reservation_service.reservation import ANONYMOUS, Fire, Plan
 from tests.support.clock import START
+from tests.torture.simulator_bugs import BUGS, without_second_defence
 from tests.torture.simulator_disk import open_disk
 from tests.torture.simulator_ledger import Ledger
 from tests.torture.simulator_lives import _cancel_everything
@@ -25,6 +26,7 @@ T = TypeVar("T")
 UNTIL_CALM_S = 1.5  # not when the dispatcher looks again: its claim would share the batch
 
 SEAT = "seat-1"
+HELD_MS = 30_000
 OVERDUE = Plan(SEAT, "overdue", START - 1_000)
 LATER = Plan(SEAT, "later", START + 3_600_000)
 ATTEMPTS = "SELECT alarm_attempts FROM reservation"
@@ -70,12 +72,12 @@ class Stage(World):
         self.process.start()
         await self.calm_down()
 
-    async def calm_down(self) -> None:
+    async def calm_down(self, seconds: float = UNTIL_CALM_S) -> None:
         """Let virtual time pass, while the process lives."""
-        await asyncio.wait([self.process.ended], timeout=UNTIL_CALM_S)
+        await asyncio.wait([self.process.ended], timeout=seconds)
 
     async def hold(self) -> None:
-        await self.process.request(lambda seats: seats.get_by_name(SEAT).hold(30_000, ANONYMOUS))
+        await self.process.request(lambda seats: seats.get_by_name(SEAT).hold(HELD_MS, ANONYMOUS))
 
     async def plan(self, event: Plan) -> None:
         await self.process.request(lambda seats: seats.get_by_name(SEAT).plan(event))
@@ -130,6 +132,25 @@ def test_a_count_that_is_lost_behind_such_a_commit_is_complained_of() -> None:
         await stage.begin(changed(image, FORGET_THE_COUNT))
 
     assert f"attempt 1 again: {(SEAT, 1, OVERDUE.run_at)}" in Stage().play(story)
+
+
+@pytest.mark.parametrize("is_over", [True, False], ids=["over", "live"])
+def test_what_is_recorded_on_a_hold_that_is_over_is_complained_of(is_over: bool) -> None:
+    fire = Fire(SEAT, 1, OVERDUE.run_at)
+
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        await stage.hold()
+        stage.failing |= {(SEAT, "event"), (SEAT, "alarm")}
+        await stage.plan(OVERDUE)
+        await stage.calm_down(HELD_MS / 1000 if is_over else UNTIL_CALM_S)
+        stage.failing.clear()
+        await stage.process.request(lambda seats: seats.get_by_name(SEAT)._take_turn(fire))
+        assert asked(stage.process.snapshot(), COUNT_FIRED) == 1
+
+    with without_second_defence(), BUGS["fire-what-is-over"]():
+        complaints = Stage().play(story)
+    assert complaints == ([f"{fire} was recorded on a hold that is over"] if is_over else [])
 
 
 def a_watch(world: World, *, max_per_holder: int = 0) -> Watch:
