@@ -338,8 +338,6 @@ class _Statements:
 
     def _returned(self, sql: str, span: Span) -> set[str]:
         """The IDs for which one statement did something."""
-        if not span:
-            return set()
         return {name for (name,) in self._connection.execute(sql, self._bind(span)).fetchall()}
 
     def _changed(self, sql: str, span: Span, **values: object) -> int:
