@@ -79,6 +79,9 @@ class Stage(World):
     async def hold(self) -> None:
         await self.process.request(lambda seats: seats.get_by_name(SEAT).hold(HELD_MS, ANONYMOUS))
 
+    async def send(self, fire: Fire) -> None:
+        await self.process.request(lambda seats: seats.get_by_name(SEAT)._take_turn(fire))
+
     async def plan(self, event: Plan) -> None:
         await self.process.request(lambda seats: seats.get_by_name(SEAT).plan(event))
         await self.calm_down()
@@ -145,7 +148,9 @@ def test_what_is_recorded_on_a_hold_that_is_over_is_complained_of(is_over: bool)
         await stage.plan(OVERDUE)
         await stage.calm_down(HELD_MS / 1000 if is_over else UNTIL_CALM_S)
         stage.failing.clear()
-        await stage.process.request(lambda seats: seats.get_by_name(SEAT)._take_turn(fire))
+        await stage.send(fire)
+        await stage.calm_down(HELD_MS / 1000)
+        await stage.send(fire)  # which has happened, and does not again
         assert asked(stage.process.snapshot(), COUNT_FIRED) == 1
 
     with without_second_defence(), BUGS["fire-what-is-over"]():
